@@ -116,10 +116,10 @@ FEATURES: Sequence[Extension] = (
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A broker that was put together: its parts to look at, and its components in their order.
+    """A broker that was put together: its parts, and its components in their order.
 
     Attributes:
-        hand_overs: what extensions do before a clean stop, in order.
+        hand_overs: what extensions have to do before a clean stop, in order.
     """
 
     services: Services
@@ -300,7 +300,7 @@ def _end_written(store: MessageStore) -> int:
 
 
 def _first_role(config: BrokerConfig) -> Role:
-    """A broker that has others of its name begins isolated; replication ends that (PO-01)."""
+    """A broker with others of its name begins isolated; replication ends that (PO-01)."""
     return Role.PRE_ONLINE if config.starts_isolated else role_of_setting(config.broker_role)
 
 
@@ -315,7 +315,7 @@ def _connect(s: Services) -> None:
     s.store.flusher.attach(s.durability)
     s.store.on_arrival = s.events.messages_arrived
     subscribe = s.events.subscribe
-    # After the store, which then has the topic's queues: a pull that is woken looks at them.
+    # After the store: a woken pull looks at the topic's queues, which the store has by then.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 

@@ -46,7 +46,7 @@ ACLS = rules.TABLE
 
 # Tables needed to find and read messages. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
-# Tables of deliveries and consumption. Messages that went to other groups of brokers are in no log here.
+# Tables of deliveries and consumption. Messages delivered to other groups of brokers are in no log here.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 Listener: TypeAlias = Callable[[str, str, object], object]
@@ -112,11 +112,11 @@ class FedTable:
 
     Attributes:
         plain: turns a live value into plain JSON values, as the table's file holds them.
-        apply: makes a change told by another broker: a key and its plain value; ``None``: remove the key.
-        versioned: the table, when it has a data version that follows its changes.
+        apply: applies a change sent by another broker: a key and its plain value; ``None``: remove the key.
+        versioned: the table, if it has a data version that follows its changes.
         items: all keys with their live values, to send the whole table; ``None``: the table is not sent.
         is_news: whether a serving broker takes a key and its plain value from a broker that acted meanwhile:
-            only if that undoes no change of its own; ``None``: it takes every change of a broker that led.
+            only if that undoes none of its own changes; ``None``: it takes every change of a broker that led.
         whole: the table and key that a key belongs to: a broker that knows this key knows everything that
             belongs to it; ``None``: a key belongs to itself only.
         restore: repeats a change that this broker made in an earlier run, so that the key has the value it
@@ -188,12 +188,12 @@ class ChangeFeed:
         return Entry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
 
     def travels(self, table: str) -> bool:
-        """Whether changes of a table are sent to other brokers."""
+        """Whether a table's changes are sent to other brokers."""
         known = self._tables.get(table)
         return known is not None and known.items is not None
 
     def has_rule(self, table: str) -> bool:
-        """Whether a table has a rule for which changes are new to it."""
+        """Whether a table has a rule that says which changes are new to it."""
         known = self._tables.get(table)
         return known is not None and known.is_news is not None
 
@@ -201,8 +201,8 @@ class ChangeFeed:
         """Whether a serving broker takes this change of one that acted meanwhile, see :class:`FedTable`.
 
         Args:
-            led: whether that broker may have changed tables since. If not, its entries are ours or older; and
-                without a rule or a version of the table, nothing tells which.
+            led: whether that broker may have changed tables since. If not, its entries are ours or older;
+                without a rule or a version of the table, nothing shows which.
         """
         known = self._tables.get(entry.table)
         if known is None:

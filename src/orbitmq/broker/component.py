@@ -62,7 +62,7 @@ class Component:
     _background: Background | None = None
 
     def tables(self) -> Sequence[Table]:
-        """The tables that it owns. They are read before the first component that serves starts."""
+        """The tables of this component. They are read before the first component that serves starts."""
         return ()
 
     async def start(self) -> None:
@@ -140,7 +140,7 @@ class Lifecycle:
     async def _start_missing(self, role: Role) -> None:
         for component in self._components:
             if role in component.runs_as and component not in self._running:
-                # Noted first: a component that started only in part has something to stop.
+                # Note it first: a component that started only in part must be stopped, too.
                 self._running.append(component)
                 self._note_names()
                 await component.start()
@@ -153,7 +153,7 @@ class Lifecycle:
                     await self._stop(component)
 
     async def kill(self) -> None:
-        """End all background work and leave everything as it is, like the end of the process would."""
+        """End all background work and leave everything as it is, as the end of the process would."""
         for component in reversed(self._running):
             await component.end_work()
         self._running.clear()

@@ -77,14 +77,14 @@ def _host_or_none(key: str, value: str) -> str:
 
 
 def _one_folder(key: str, value: str) -> str:
-    """One folder. RocketMQ's list with commas is refused: taken for one name, the log would begin empty."""
+    """One folder. RocketMQ's list with commas is refused: it would name a new folder, with an empty log."""
     if "," in value:
         raise ConfigError(key, value, "one folder; of a log in several, move the files into one")
     return path(key, value)
 
 
 def _region(key: str, value: str) -> str:
-    """A text that stands in JSON headers and in message properties as it is."""
+    """A text that is written unchanged into JSON headers and message properties."""
     if not re.fullmatch(r"[ !#-\[\]-~]{1,127}", value):
         raise ConfigError(key, value, "1 to 127 printable ASCII characters without quotes and backslashes")
     return value
@@ -126,7 +126,7 @@ def _metric_labels(key: str, value: str) -> str:
 
 
 def _precision(key: str, value: str) -> int:
-    """RocketMQ takes the next lower of four values (MessageStoreConfig.setTimerPrecisionMs)."""
+    """RocketMQ uses the next lower of four values (MessageStoreConfig.setTimerPrecisionMs)."""
     return max(ms for ms in (100, 200, 500, 1000) if ms == 100 or ms <= number(0, 2**31 - 1)(key, value))
 
 
@@ -139,12 +139,12 @@ def _delay_levels(_key: str, value: str) -> str:
 class BrokerConfig(Settings):
     """Settings of a broker; the defaults are RocketMQ's (BrokerConfig, MessageStoreConfig) except:
 
-    * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
-    * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
-    * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
-    * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine for its address; here the start-up code has to.
-    * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): other machines do not see the metrics.
-    * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
+    * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk. * ``transfer_max_count`` is 1024
+    (RocketMQ 32): how many messages one pull may get at most. * ``enable_property_filter`` is on (RocketMQ
+    off): consumers may filter by SQL92 expressions. * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine
+    for its address; here the start-up code has to do that. * ``metrics_host`` is 127.0.0.1 (RocketMQ:
+    brokerIP1): other machines do not see the metrics. * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ
+    10000); it is told in acting mode only.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
     """
@@ -371,7 +371,7 @@ class BrokerConfig(Settings):
 
     @property
     def timer_roll_window_ms(self) -> int:
-        """The longest wait of a timer message before it is stored again at the young end of the log.
+        """The longest wait of a timer message before it is stored again at the newest end of the log.
 
         ``timerRollWindowSlot``, or two thirds of the time that the log is kept, if that is less.
         """
@@ -468,8 +468,8 @@ def _check_certificate(config: BrokerConfig) -> None:
 
 
 _ROLES = "give each broker of the name a brokerRole and a brokerId"
-# Settings with which RocketMQ keeps timers or half messages in RocksDB, or lets DLedger or a controller
-# choose the master. A broker that ignored them would lose messages, or be a second master of its name.
+# Settings with which RocketMQ keeps timers or half messages in RocksDB, or let DLedger or a controller choose
+# the master. A broker that ignored them would lose messages, or be a second master of its name.
 _NOT_BUILT = {
     "enableDLegerCommitLog": f"there is no DLedger here; {_ROLES}",
     "enableControllerMode": f"there is no controller here; {_ROLES}",

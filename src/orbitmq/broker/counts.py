@@ -1,6 +1,6 @@
-"""What is counted as it happens, off the way of plain messages: ends of transactions, timers, dead letters.
+"""Counters of rare events: ends of transactions, timers, dead letters. Plain messages are not counted here.
 
-A topic or a group that is deleted takes its counts along.
+The counts of a deleted topic or group are removed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Counts:
     Attributes:
         committed, rolled_back: transactions that their producers ended, by topic.
         finish_s: how long those that were committed were open, by topic.
-        timers_in, timers_out: timer messages that began to wait, and that were delivered, by topic. One that
-            waits for longer than the log is kept does so several times.
+        timers_in, timers_out: timer messages that began to wait, and that were delivered, by topic. A message
+            that waits for longer than the log is kept counts several times.
         dead: messages that became dead letters, by group and topic.
         topic_ms: how long creations of topics took, by success and whether the topic is a system topic.
         group_ms: how long creations of groups took, by success.
@@ -43,7 +43,7 @@ class Counts:
         events.subscribe(GroupChanged, self._group_changed)
 
     def ended(self, topic: str, age_ms: int, *, committed: bool) -> None:
-        """A producer ended a transaction whose half message was born so long ago."""
+        """A producer ended a transaction; ``seconds`` is the age of its half message."""
         if committed:
             self.committed[topic] += 1
             self.finish_s[topic].note(max(0, age_ms) // 1000)

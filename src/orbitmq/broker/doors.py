@@ -40,11 +40,11 @@ class Doors:
 
     Attributes:
         server: the broker's port, once it listens.
-        takers: of connections that begin with these bytes instead of a frame: doors of extensions.
+        takers: doors of extensions, for connections that begin with these bytes instead of a frame.
         tls: of all ports of the broker.
         guard: asked before router and fast path. When it has a gate, the router has all requests.
-        meter: sees what clients bring and take, while there are quotas; else ``None``. A connection with a
-            gauge has its requests go to the router.
+        meter: counts what clients send and receive, while there are quotas; else ``None``. A connection with
+            a gauge has its requests go to the router.
         seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
@@ -69,7 +69,7 @@ class Doors:
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
-        # True from the beginning of a stop on: hand-overs still need open doors.
+        # True from the beginning of a stop on; until then hand-overs need open doors.
         self.stopping = False
 
     def close_with(self, gate: Gate) -> None:
@@ -167,7 +167,7 @@ class Doors:
         return self.fast_path.on_chunk(connection, buffer, start, end)
 
     def measure_with(self, meter: Meter) -> None:
-        """Let this meter see what clients bring and take, or not, as there are quotas."""
+        """Let this meter count what clients send and receive; ``None``: there are no quotas."""
         self.meter = meter if meter.quotas else None
         for server in self.servers:
             for connection in server.connections:

@@ -1,8 +1,8 @@
 """When a message is safe: answers to senders wait here until disk and replicas have the message.
 
-*Safe up to an offset* of the commit log means: every gate has all records below it. The disk is a gate;
-replicas are others, which come and go with the broker's role. Answers wait in one queue in the order of the
-log, with a deadline at each gate.
+*Safe up to an offset* of the commit log means: every gate has all records below it. The disk is a gate; the
+replicas are another, which exists only in some roles of the broker. Answers wait in one queue in the order of
+the log, with a deadline at each gate.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Gate(Protocol):
     """One of the things that must have a message before it counts as safe.
 
     Attributes:
-        late: the status that a sender is told when this gate keeps it waiting too long.
-        timeout_ms: how long that is, plus :data:`TICK_SECONDS`; may change at any time, also for answers that
-            are already waiting.
+        late: the status of a sender's answer when this gate keeps it waiting too long.
+        timeout_ms: that time, to which :data:`TICK_SECONDS` are added; may change at any time, also for
+            waiting answers.
         holds: whether the gate can be behind the written log.
-        refusal: why no message may be stored now whose sender would wait for this gate; ``None``: it may.
-        told: the status that senders are told when the gate lets them go.
-        error: why this gate will never get further; ``None`` while it works.
+        refusal: why messages whose sender would wait for this gate are refused now; ``None``: they are taken.
+        told: the status of senders' answers when the gate has released them.
+        error: why this gate will never advance; ``None`` while it works.
     """
 
     late: PutStatus
@@ -125,13 +125,13 @@ class Durability(Component):
     Args:
         gates: the first gate that is behind gives the status of a late answer.
         written: writes the messages put so far, which may release answers; returns the end of the log's
-            files. A sender whose message the disk refuses, so behind that end, is told SERVICE_NOT_AVAILABLE:
-            a "late" status would say that the message is stored.
-        answered: told how many ms the oldest of the answers released together had waited.
+            files. A sender whose message the disk refuses, so that it is behind that end, gets
+            SERVICE_NOT_AVAILABLE: a "late" status would say that the message is stored.
+        answered: called with how many ms the oldest of the answers released together had waited.
 
     Attributes:
         holds: whether answers wait for more than the write.
-        refusal: why no message may be stored now whose sender waits; ``None``: it may.
+        refusal: why messages whose sender waits are refused now; ``None``: they are taken.
     """
 
     name = "durability"
@@ -149,7 +149,7 @@ class Durability(Component):
         # ``want`` of the gates that may be behind the written log.
         self._wants: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
-        # How many answers have left the queue; plus its length, how many were ever in it.
+        # How many answers have left the queue; with its length added, how many were ever in it.
         self._gone = 0
         # (time, number of answers ever queued by then), oldest first: no answer carries its own time.
         self._marks: deque[tuple[float, int]] = deque()
@@ -180,13 +180,15 @@ class Durability(Component):
     # -- gates -----------------------------------------------------------------------------------------
 
     def add(self, gate: Gate) -> None:
-        """From now on answers wait for ``gate`` too, also those already waiting. Its reason to be late
-        goes before those of the gates that are there."""
+        """From now on answers wait for ``gate`` too, also those already waiting.
+
+        Its late status goes before those of the other gates.
+        """
         self._gates.insert(0, gate)
         self.changed()
 
     def remove(self, gate: Gate) -> None:
-        """Wait for ``gate`` no more. Answers that it has held up are late: nobody knows what it will have."""
+        """Wait for ``gate`` no more. Answers that it held up are late: it may never have their messages."""
         if gate not in self._gates:
             return
         written = self._written()
@@ -237,7 +239,7 @@ class Durability(Component):
             release(argument if self._told is PutStatus.OK else late(argument, self._told))
 
     def _open_group(self) -> None:
-        """The first answer was queued after a release: from now on there are times to keep."""
+        """Note the time of the first answer queued after a release."""
         self._group_open = True
         self._groups.append((self._gone + len(self._waiting) - 1, self._monotonic()))
         if self._timer is None:
@@ -270,7 +272,7 @@ class Durability(Component):
         self._answered(int((self._monotonic() - oldest) * 1000))
 
     def abandon(self) -> None:
-        """Give up the waiting answers: none of them may say that its message is safe."""
+        """Give up the waiting answers: none may say that its message is safe."""
         while self._waiting:
             _, _, _, _, give_up = self._waiting.popleft()
             self._gone += 1
@@ -304,7 +306,7 @@ class Durability(Component):
         return min([TICK_SECONDS, *(end - now for end in ends if end > now)])
 
     def _release_late(self, now: float) -> None:
-        """Answers leave in order: one whose gate has more time holds up those behind it."""
+        """Answers leave in order: an answer whose gate allows more time delays those behind it."""
         late = [(gate, self._queued_before(now, gate.timeout_ms)) for gate in self._gates]
         if all(number <= self._gone for _, number in late):
             return

@@ -1,8 +1,8 @@
 """Events between the parts of one broker: typed, on one bus.
 
 An event is published within the call that made the change, so a listener may rely on the change and must not
-take long. The one rule for a listener that fails: all others still hear the event, in the order in which they
-subscribed; then the first failure is raised to the publisher, and later ones are logged.
+take long. If a listener fails, all others still get the event, in the order in which they subscribed; then
+the first failure is raised to the publisher, and later ones are logged.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OffsetsReset:
 
 @dataclass(frozen=True, slots=True)
 class ResetHeard:
-    """A group reads from the offset that an administrator moved it to: its reset is done."""
+    """A group reads from the offset that an administrator moved it to, so its reset is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,13 +65,13 @@ class Attachment:
         components: start after the broker's own parts, before the broker serves requests.
         families: handlers of request codes that no other part of the broker answers.
         instead: handlers that replace the broker's own.
-        hand_over: awaited at a clean stop while everything still works; has to keep a time limit of its own.
+        hand_over: awaited at a clean stop while everything still works; has to keep its own time limit.
         status: lines to add to brokerStatus.
         figures: adds its own metrics to a scrape.
         unready: reasons why clients cannot use the broker, each a short text for `/readyz`; none: they can.
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
-        takers: who takes connections to the broker's port that begin with these bytes instead of a frame.
-        meter: sees what clients bring and take, while there are quotas.
+        takers: doors for connections to the broker's port that begin with these bytes instead of a frame.
+        meter: counts what clients send and receive, while there are quotas.
         gate: checks every request before the broker's doors let it in; one part at most has it.
     """
 

@@ -77,7 +77,7 @@ def _recovering(percent: int | None) -> str:
 
 
 class Monitoring(Component):
-    """Listens for the operator's programs, or sends them metrics, and sets the levels of loggers.
+    """Serves metrics and health over HTTP, or exports metrics, and sets the levels of loggers.
 
     The first component: it answers during recovery and while others stop.
 
@@ -112,7 +112,7 @@ class Monitoring(Component):
         self.port = 0
 
     async def start(self) -> None:
-        """Let loggers have their levels, and listen or export, if the settings say so.
+        """Set the levels of loggers, and listen or export, as the settings say.
 
         Raises:
             StartError: the port is in use, a library is not installed, or a file holds no token.

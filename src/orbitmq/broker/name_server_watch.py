@@ -30,7 +30,7 @@ class NameServerWatch(Component):
         self._list = NameServerList(runtime, config.name_server_source)
         self._list.addresses = tuple(config.name_servers)
         if not self._list.addresses:
-            self._list.problem = "the first fetch failed"  # which was logged
+            self._list.problem = "the first fetch failed"  # the last problem that was logged
         self._source_changed = asyncio.Event()
         events.subscribe(SettingsChanged, self._settings_changed)
 
@@ -49,7 +49,7 @@ class NameServerWatch(Component):
                 self._events.publish(SettingsChanged(frozenset({NAME_SERVERS})))
 
     def _pause_s(self) -> float | None:
-        """``None``: a list in the settings needs no asking."""
+        """``None``: the settings have a list, which needs no lookup."""
         source, config = self._list.source, self._config
         if isinstance(source, tuple):
             return None
@@ -58,7 +58,7 @@ class NameServerWatch(Component):
         return (config.update_name_servers_ms if seldom else often_ms) / 1000
 
     def _settings_changed(self, event: SettingsChanged) -> None:
-        """Use another source; the addresses from the previous one serve until the new one has answered."""
+        """Use another source; the previous addresses are used until the new one has answered."""
         source = self._config.name_server_source
         if NAME_SERVERS in event.keys and source != self._list.source:
             self._list = NameServerList(self._runtime, source)

@@ -26,7 +26,7 @@ class NoRouteError(OrbitError):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the name servers said of a topic.
+    """The name servers' answer about a topic.
 
     Attributes:
         route: None: none gave one, and ``problem`` says why.
@@ -58,8 +58,8 @@ class NameServers(Component):
         """The topic's route, from the first name server that knows the topic.
 
         Args:
-            age_s: the name servers are asked anew when their last answer is as old as that.
-            failed_s: the same when it was no route.
+            age_s: the name servers are asked again if their last answer is this old.
+            failed_s: the same for an answer without a route.
 
         Raises:
             NoRouteError: no name server gives one; the text is what the last one answered.

@@ -1,4 +1,4 @@
-"""Names that users choose, refused with the response code and RocketMQ's own words."""
+"""Checks of names that users choose, with RocketMQ's response code and words."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ def client_of(
     The settings of TLS are tls.enable and tls.client.*.
 
     Args:
-        for_clients: its requests are those of this broker's clients. They are signed only if this broker asks
-            its clients for keys: else strangers could have another server do what only super users may.
+        for_clients: its requests are those of this broker's clients. They are signed only if this broker
+            authenticates its clients: else strangers could have another server do what only super users may.
 
     Raises:
-        StartError: a file of theirs cannot be used.
+        StartError: a file named by these settings cannot be used.
     """
     keys = config.inner_client_credentials
     signs = config.authentication_enabled or not for_clients

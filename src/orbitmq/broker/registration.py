@@ -1,4 +1,4 @@
-"""Tells the name servers this broker's address and topics (BrokerOuterAPI.registerBrokerAll)."""
+"""Registers this broker's address and topics with the name servers (BrokerOuterAPI.registerBrokerAll)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ UNREGISTER_LIMIT_SECONDS = 2.0
 # A name server that was down is tried again soon, not only with the next period: it may just be starting.
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 2.0
-# Topics of one request, and of one slice of encoding between two looks of the event loop (0.3 ms).
+# Topics of one request, and of one slice of encoding in one turn of the event loop (0.3 ms).
 REQUEST_TOPICS = 1000
 SLICE_TOPICS = 32
 _REMOVES_MISSING = "deleteTopicWithBrokerRegistration"
@@ -61,9 +61,9 @@ class _NameServer:
     """One name server.
 
     Attributes:
-        done: the number of the last change of topics that it has been told.
-        changed: topics with changes that it has not been told, oldest change first.
-        whole: whether it must be told all topics, as it may know no topics, or others.
+        done: the number of the last change of topics that it has got.
+        changed: topics with changes that it has not got, oldest change first.
+        whole: whether it must get all topics, as it may have none, or others.
         lacks_acting: whether it does not show a slave in its master's place (supportActingMaster).
         removes_missing: whether it forgets the topics that a registration does not name.
     """
@@ -81,10 +81,10 @@ class _NameServer:
 class Registration(Component):
     """Registers this broker with every name server: changed topics at once, and every period.
 
-    A name server is told the whole table at first contact, after its connection was lost, and when it lacks
-    our table's version. Otherwise a registration names only the topics that changed, with the new version:
-    name servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless
-    5.x's ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
+    A name server gets the whole table at first contact, after its connection was lost, and when it lacks our
+    table's version. Otherwise a registration names only the topics that changed, with the new version: name
+    servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless 5.x's
+    ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
 
     The name servers do not wait for each other: one that hangs delays nobody.
     """
@@ -108,7 +108,7 @@ class Registration(Component):
         self._events = events
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
-        # The number of the last change of each topic that not all name servers have, the oldest change first.
+        # For each topic that not all name servers have, the number of its last change; the oldest first.
         self._untold: dict[str, int] = {}
         self._limiter = LogLimiter(log)
         self._progress = asyncio.Condition()
@@ -128,14 +128,14 @@ class Registration(Component):
         return any(server.reached for server in self._servers)
 
     def name_servers_changed(self) -> None:
-        """Register with the name servers now in the settings; one left out forgets this broker in time."""
+        """Register with the name servers now in the settings; a removed one forgets us in time."""
         known = {server.address: server for server in self._servers}
         addresses = self._config.name_servers
         self._servers = [known.get(address) or _NameServer(address) for address in addresses]
         self._servers_changed.set()
 
     def topic_changed(self, topic: str) -> None:
-        """Tell the name servers of a topic as soon as the event loop is free; changes until then go along."""
+        """Send a topic to the name servers as soon as the event loop is free, with all changes until then."""
         self._changes += 1
         if self._servers:
             self._untold.pop(topic, None)
@@ -146,14 +146,14 @@ class Registration(Component):
             server.wanted.set()
 
     def all_changed(self) -> None:
-        """Tell the name servers all topics as soon as the event loop is free."""
+        """Send all topics to the name servers as soon as the event loop is free."""
         self._changes += 1
         for server in self._servers:
             self._forget(server)
             server.wanted.set()
 
     def _forget(self, server: _NameServer) -> None:
-        """From here on it is uncertain whether the name server has our table."""
+        """From now on it is uncertain whether the name server has our table."""
         server.whole = True
         server.changed.clear()
 
@@ -207,7 +207,7 @@ class Registration(Component):
         self._spawn(self._run(), "registration")
 
     async def stop(self) -> None:
-        """Leave the name servers; those that do not answer in time will notice that the broker is gone."""
+        """Leave the name servers; those that do not answer in time notice by themselves."""
         await self.end_work()
         try:
             await asyncio.wait_for(self._unregister(), UNREGISTER_LIMIT_SECONDS)
@@ -217,7 +217,7 @@ class Registration(Component):
         self._client = self._connect()
 
     async def _run(self) -> None:
-        """Register for ever."""
+        """Register until cancelled."""
         while True:
             self._servers_changed.clear()
             tasks = {asyncio.ensure_future(self._keep_registered(server)) for server in self._servers}
@@ -268,7 +268,7 @@ class Registration(Component):
             del self._untold[next(iter(self._untold))]
 
     async def _told(self, server: _NameServer, periodic: bool) -> bool:
-        """Tell one name server the changes it lacks; False when it does not listen."""
+        """Send one name server the changes it lacks; False if it does not listen."""
         try:
             if periodic or server.whole:
                 await self._look(server)
@@ -289,7 +289,7 @@ class Registration(Component):
         """Find out whether the name server has our table, and what it does with partial tables."""
         if not server.whole:
             response = await self._request(server, self._version_query())
-            # A name server that does not understand the question gets the whole table.
+            # A name server that does not know the request gets the whole table.
             same = response.code == ResponseCode.SUCCESS and not _says_changed(response)
             if not same:
                 self._forget(server)
@@ -308,7 +308,7 @@ class Registration(Component):
         server.lacks_acting = lacks
 
     async def _tell_all(self, server: _NameServer) -> None:
-        """Register the whole table, in parts if the name server keeps topics that a part does not name.
+        """Register the whole table, in parts if the name server keeps topics that a part leaves out.
 
         Only the last part has the table's version. The others have versions that differ, as a name server
         ignores a registration of a version that it has.

@@ -18,8 +18,8 @@ class Role(Enum):
 
     Attributes:
         MASTER: takes messages.
-        FENCED: a master that no name server has answered in time: it takes messages, but a slave may do its
-            background work meanwhile (enableSlaveActingMaster).
+        FENCED: a master that no name server has answered in time: it takes messages, but a slave may be doing
+            its background work (enableSlaveActingMaster).
         ACTING_MASTER: a slave that does its missing master's background work: it delivers delayed messages
             and checks transactions, but takes no messages of producers (enableSlaveActingMaster).
         SLAVE: has a copy of its master's messages and serves reads.
@@ -63,7 +63,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class RoleTaken:
-    """The event after :class:`RoleChanged`: work that the role forbids has ended, other work has begun."""
+    """The event after :class:`RoleChanged`: the old role's work has ended, the new one's has begun."""
 
 
 class RoleState:
@@ -81,7 +81,7 @@ class RoleState:
     def __init__(self, role: Role, now_ms: int) -> None:
         self._role = role
         self._since_ms = now_ms
-        # Called with each use: after a freeze, no timer has stopped the work yet.
+        # Called at each use: right after a freeze, no timer has stopped the work yet.
         self.may_lead: Callable[[], bool] = lambda: True
         self.lacks_tables: Callable[[], bool] = lambda: False
 
@@ -101,7 +101,7 @@ class RoleState:
 
     @property
     def leads(self) -> bool:
-        """Whether delayed messages are delivered and transactions ended here."""
+        """Whether this broker delivers delayed messages and ends transactions."""
         return self._role in LEADING and self.may_lead()
 
     def move(self, role: Role, now_ms: int) -> RoleChanged | None:

@@ -1,4 +1,4 @@
-"""Says which requests take long, when the operator wants to know it."""
+"""Logs which requests take long, if the operator has asked for it."""
 
 from __future__ import annotations
 

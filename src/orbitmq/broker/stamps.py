@@ -1,8 +1,8 @@
 """How new each key of each table is: the term of the leader that changed it last, and a number (no I/O).
 
 A broker stamps its own changes, and keeps the stamp of a change received from another broker. The stamp
-travels with the change: over the link and into the change journal. Numbers only grow, also across brokers:
-if one of two changes of a term was made in knowledge of the other, it has the higher number.
+travels with the change: over the link and into the change journal. Numbers only grow, also across brokers: if
+the broker that made one of two changes of a term knew the other, its change has the higher number.
 
 Only one broker stamps in a term. A slave, which also takes offsets that a client commits there, gives its
 own changes the term in which it led last. If it never led, they have no stamp: any change of its leader is
@@ -65,7 +65,7 @@ class Stamps:
         self._term = 0
         self._led: int | None = None
         self._highest = 0
-        # The stamps of the received changes that are being made, the innermost one last.
+        # The stamps of the received changes that are being applied, the innermost one last.
         self._received: list[Stamp | None] = []
 
     def begin(self, term: int) -> None:
@@ -90,7 +90,7 @@ class Stamps:
         return None if self._led is None else Stamp(self._led, self._highest + 1)
 
     def keep(self, table: str, key: str, stamp: Stamp) -> None:
-        """A key has this stamp, as an earlier run or another broker has told."""
+        """A key has this stamp, according to an earlier run or another broker."""
         self._of[table, key] = stamp
         self._term = max(self._term, stamp.term)
         self._highest = max(self._highest, stamp.number)
@@ -101,7 +101,7 @@ class Stamps:
 
     @contextmanager
     def receiving(self, stamp: Stamp | None) -> Iterator[None]:
-        """Give all changes made inside the stamp of a received change; ``None``: it has no stamp."""
+        """Give all changes made inside this context the stamp of a received change; ``None``: it has none."""
         self._received.append(stamp)
         try:
             yield

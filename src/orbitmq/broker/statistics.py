@@ -34,7 +34,7 @@ SAMPLE_SECONDS = 10.0
 SAMPLES_PER_MINUTE = 6
 # Seconds between the samples of a ring, and how many make its span: a minute, an hour, a day.
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
-# A timer that fires a little early must not cost a ring a whole step.
+# If the timer fires a little early, a ring must not skip a whole step.
 _EARLY_SECONDS = 1.0
 _SERIES_PER_STEP = 500
 _RATE_SPANS = (1, 6, 60)  # in samples
@@ -110,7 +110,7 @@ class Counters:
         return self.missed + (self._fast.pulls_missed if self._fast is not None else 0)
 
     def note_get(self, found: bool, started: float) -> None:
-        """A read of a service, which began at ``started`` (monotonic seconds), has ended."""
+        """A service's read that began at ``started`` (monotonic seconds) has ended."""
         if found:
             self.found += 1
         else:
@@ -123,7 +123,7 @@ class Counters:
             self.longest_get_ms = elapsed_ms
 
     def note_answered(self, elapsed_ms: int) -> None:
-        """The messages since the last call have their answers, the oldest after ``elapsed_ms``."""
+        """The messages since the last call were answered, the oldest after ``elapsed_ms``."""
         fast = self._fast
         total = self.handled_in + (fast.messages_in if fast is not None else 0)
         if total > self._answered:
@@ -132,7 +132,7 @@ class Counters:
 
 
 class PutTimes:
-    """How long sends took until their answer could go, in ms: the longest, and the last full minute's.
+    """The times from a send to its answer, in ms: the longest, and those of the last full minute.
 
     Attributes:
         longest_ms: since the start.
@@ -185,7 +185,7 @@ class PutTimes:
         return "".join(f"{name}:{count} " for name, count in zip(self.TEXTS, self._minute[0], strict=True))
 
     def percentile(self, share: float) -> float:
-        """The time in ms below which ``share`` of the last minute's sends stayed; 0.0 without any sends."""
+        """The time in ms that ``share`` of the last minute's sends did not exceed; 0.0 without any sends."""
         buckets = self._minute[1]
         wanted = int(sum(buckets) * share)
         passed = 0
@@ -290,7 +290,7 @@ class Series:
 class Stats(Component):
     """The statistics of one broker.
 
-    A group's number is the distance that its pulls covered, so messages left out by its filter count too.
+    A group's number counts the offsets that its pulls covered, so messages that its filter skips count too.
 
     Args:
         cluster: the key of the broker's own numbers.

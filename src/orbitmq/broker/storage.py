@@ -49,7 +49,7 @@ class StoreTopics(Component):
     """Gives every topic its queues in the store. Starts when the table of topics has been read.
 
     Args:
-        copies: whether messages here may come from a master that has not told their topics yet.
+        copies: whether messages here may come from a master that has not sent their topics yet.
     """
 
     name = "topics in the store"
@@ -139,7 +139,7 @@ def _made(told: MadeAt) -> Made:
 
 
 def made_now(store: MessageStore, topic: str) -> MadeAt | None:
-    """Where in the log the messages of a topic begin that is made now; ``None``: all are its own."""
+    """Where in the log the messages of a topic made now begin; ``None``: all are its own."""
     made = store.made.now(topic)
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 

@@ -1,4 +1,4 @@
-"""Settings of a store, under our names; the broker translates RocketMQ's."""
+"""Settings of a store, under our names; the broker translates RocketMQ's into them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class StoreConfig:
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.
         delete_hours: local hours of the day in which expired files are deleted (``deleteWhen``).
-        disk_max_used_ratio: from this use on, expired files are deleted at any hour.
-        disk_force_clean_ratio: from this use on, the oldest files are deleted even when not expired.
-        disk_full_ratio: from this use on, no message is taken.
+        disk_max_used_ratio: from this used share on, expired files are deleted at any hour.
+        disk_force_clean_ratio: from this used share on, the oldest files are deleted even when not expired.
+        disk_full_ratio: from this used share on, no message is taken.
         index: find messages by their keys (``messageIndexEnable``).
         index_slots: hash slots of an index file (``maxHashSlotNum``).
         index_entries: entries of an index file (``maxIndexNum``).

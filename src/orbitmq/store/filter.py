@@ -9,7 +9,7 @@ from orbitmq.store.queues.layout import ALL_CODES, BY_PROPERTIES
 
 
 class MessageFilter:
-    """Which messages a read returns (MessageFilter); made once, used for every read.
+    """Which messages a read returns (MessageFilter); built once, used for every read.
 
     It filters by tags codes, which consume queue entries hold, so that records of filtered messages are
     not touched; or by properties, with the program of an SQL92 expression that runs over the record in

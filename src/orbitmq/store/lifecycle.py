@@ -1,4 +1,4 @@
-"""How a store opens and closes: lock the folder, recover, serve, note that the stop was a clean one."""
+"""How a store opens and closes: lock the folder, recover, serve, note that the stop was clean."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Lifecycle:
 
     Attributes:
         recovered: the result of the last start; ``None`` before the first.
-        crashed: whether the stop before that start was not a clean one.
-        crash_counts: whether the next start has to know of that crash too, even after a clean stop.
+        crashed: whether the stop before that start was not clean.
+        crash_counts: whether the next start must treat this run's stop as a crash, even if it was clean.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Lifecycle:
 
     @property
     def open(self) -> bool:
-        """Whether the store has its folder."""
+        """Whether the store has locked its folder."""
         return self._unlock is not None
 
     @property

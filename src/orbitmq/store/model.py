@@ -37,8 +37,8 @@ class Made(NamedTuple):
 
     Attributes:
         log_offset: the end of the log then.
-        time_ms: a store time later than that of any message before it. It marks newer messages if the log
-            lost that place in a crash, and went on before it.
+        time_ms: a store time later than that of any earlier message. It marks the topic's own messages if a
+            crash cut the log before that place.
     """
 
     log_offset: int
@@ -87,7 +87,7 @@ class GetStatus(Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Messages read: ``body`` is the stored records one after the other, as a pull response carries them."""
+    """The messages of a read: ``body`` has the stored records one after the other, as in a pull response."""
 
     status: GetStatus
     body: bytes

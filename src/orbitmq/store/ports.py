@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FilePart(NamedTuple):
     """Bytes of a log file from ``start`` to ``end``, counted from its beginning.
 
-    ``memory`` has the same bytes if they were written just now; only until more is put into the log.
+    ``memory`` has the same bytes if they were just written; it is valid until more is put into the log.
     """
 
     segment: Segment
@@ -115,7 +115,7 @@ class HotStore(Protocol):
 
 
 class CopiedLog(Protocol):
-    """The log as replication uses it: sent to followers, and written as it comes from a master.
+    """The log as replication uses it: sent to followers, and written as it arrives from a master.
 
     The members are those of ``MessageStore``.
 

@@ -82,7 +82,7 @@ class RawAppend:
 
     def _begin(self, offset: int) -> None:
         files, end = self._log.files, self._log.received
-        empty = end == files.first  # the files were made for bytes to come
+        empty = end == files.first  # the files were made for bytes that arrive next
         if not empty or offset % files.file_bytes:
             expected = f"{end}, where this log ends" + (
                 " (it is empty: or the start of a file)" if empty else ""
@@ -93,7 +93,7 @@ class RawAppend:
     def _dispatch(self, whole: int) -> tuple[int, str | OSError]:
         """The place behind the last whole record, and the error of the record that begins there.
 
-        Records already in the queues must not be dispatched again when a disk that refused works again.
+        When a disk that refused works again, records already in the queues must not be dispatched twice.
         """
         files, received = self._log.files, self._log.received
         if self._topics_dropped != self._queues.dropped:
@@ -163,7 +163,7 @@ class RawAppend:
         # The checkpoint is lowered on disk before the cut: after a crash no start may trust the cut part.
         self._upkeep.lower(to)
         if to == self._log.files.first:
-            # The ends of queues show which messages had expired here; in the other log fewer may have.
+            # The ends of queues show which messages expired here; in the other log fewer may have expired.
             self._queues.restart_all()
         else:
             for slot, offset in queues.items():

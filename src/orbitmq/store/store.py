@@ -161,16 +161,15 @@ class MessageStore:
 
     @property
     def crashed(self) -> bool:
-        """Whether the stop before the last start was not a clean one."""
+        """Whether the stop before the last start was not clean."""
         return self._lifecycle.crashed
 
     def count_crash(self, counts: bool) -> None:
-        """Say whether the next start has to know of the crash before this one, though this stop is clean."""
+        """Say whether the next start must treat this run's stop as a crash, even if it is clean."""
         self._lifecycle.crash_counts = counts and self.crashed
 
     def stop_as_crash(self) -> None:
-        """Let the next start search for deliveries, however clean this stop is: the progress is not
-        on the disk."""
+        """Let the next start search for deliveries even after a clean stop: progress is not on the disk."""
         self._lifecycle.crash_counts = True
 
     @property
@@ -199,7 +198,7 @@ class MessageStore:
         return self.acceptance.refusal
 
     def refuse(self, reason: str) -> None:
-        """Take no messages until cleaning finds that the disk works again."""
+        """Refuse messages until cleaning finds that the disk works again."""
         self.acceptance.refuse(reason)
 
     @property
@@ -254,7 +253,7 @@ class MessageStore:
         return unknown
 
     def quiet_ends(self) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-        """Topics with queues that had messages and have none now: queue ids and the next offsets there.
+        """Topics with queues that had messages and have none now: queue ids and next offsets.
 
         No record of the log shows these offsets. Each topic is read when its turn comes.
         """
@@ -267,7 +266,7 @@ class MessageStore:
         had messages there that this one never had. :meth:`keep_ends` makes the move durable.
 
         Returns:
-            False: the topic was not set, or the queue has messages, or is as far.
+            False: the topic was not set, or the queue has messages, or is that far already.
         """
         if topic not in self.queues.topics:
             return False
@@ -283,7 +282,7 @@ class MessageStore:
         await self._upkeep.keep_moved()
 
     def watch(self, topic: str, queue_id: int, *, on: bool = True) -> None:
-        """Ask for ``on_arrival`` when the queue gets messages."""
+        """Have ``on_arrival`` called when the queue gets messages."""
         slot = self.queues.slot(topic, queue_id)
         if slot >= 0:
             self.appender.set(slot, table.Q_WATCHED, 1 if on else 0)
@@ -353,7 +352,7 @@ class MessageStore:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether the disk refuses messages but may still take them: no reader sees them until then."""
+        """Whether the disk refused messages but may still take them: until then no reader sees them."""
         refused = self.log.write_error is not None and self.flusher.error is None
         return refused and self.appender.batch_used > 0
 
@@ -454,13 +453,13 @@ class MessageStore:
 
     @property
     def received_offset(self) -> int:
-        """Where :meth:`append_raw` goes on: behind the last byte, which may lie within a record."""
+        """Where :meth:`append_raw` continues: after the last byte, which may lie within a record."""
         return max(self.log.received, self.appender.batch_base)
 
     async def truncate(self, to: int) -> None:
         """Remove all records from ``to`` on, from log, queues and index; durable on return.
 
-        When no record is left, queues go on at whatever offset their next record has.
+        When no record is left, queues continue at the offset of their next record.
 
         The caller makes sure that nothing is put or read meanwhile.
 
@@ -471,7 +470,7 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # Behind the cut: a reader may still see records that are about to go.
+            # After the cut: until then a reader may see records that are about to be removed.
             self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------

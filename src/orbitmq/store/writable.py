@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 class WriteGate:
-    """Taking messages or refusing them, with the reason as a clause: "the disk of /x is 91% full".
+    """Whether a store takes messages; the reason is a clause: "the disk of /x is 91% full".
 
     Attributes:
         refusal: why no message is taken; ``None``: messages are taken.
@@ -26,7 +26,7 @@ class WriteGate:
         self.refusal = "it is stopped"
 
     def refuse(self, reason: str) -> None:
-        """Take no more messages until :meth:`accept`."""
+        """Refuse messages until :meth:`accept`."""
         if self.refusal is None:
             logger.warning("the store takes no messages: %s", reason)
         self.refusal = reason

@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 class Access(Component):
     """Users and rules, kept in ``config/users.json`` and ``config/acls.json``.
 
-    They are read although nobody is asked who he is, so that they are there when that is switched on again.
+    They are read even without authentication, so that they exist when it is switched on again.
 
     Args:
         written: returns when the changes of the tables are on the device.
@@ -44,15 +44,15 @@ class Access(Component):
 
         self.users = Users(partial(changed, USERS))
         self.rules = Rules(partial(changed, ACLS))
-        # Without items they are not sent to other brokers: the HA port would give them to anybody.
+        # Without ``items`` they are not sent to other brokers: the HA port would give them to anybody.
         feed.register(USERS, FedTable(User.plain, self._apply_user))
         feed.register(ACLS, FedTable(Acl.plain, self._apply_acl))
 
     async def start(self) -> None:
-        """Make the super users that the settings name, unless they are there.
+        """Create the super users that the settings name, unless they exist.
 
         Raises:
-            StartError: keys are asked for, and there is no super user who could make users.
+            StartError: authentication is on, and there is no super user who could create users.
         """
         if not self._config.authentication_enabled:
             return

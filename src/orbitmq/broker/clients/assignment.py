@@ -1,4 +1,4 @@
-"""The broker shares out a topic's queues in a group, so that members need not (QueryAssignmentProcessor)."""
+"""Assigns a topic's queues to a group's members, in place of the members (QueryAssignmentProcessor)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVERY_QUEUE = -1
 
 
 class Assignments(Component):
-    """Says which queues a member has now, and how it gets their messages."""
+    """Tells a member its queues, and whether it pulls or pops their messages."""
 
     name = "assignments"
 
@@ -74,7 +74,7 @@ class Assignments(Component):
         await self._metadata.save(REQUEST_MODES)
 
     async def of(self, asked: QueryAssignmentRequestBody) -> list[MessageQueueAssignment] | None:
-        """The queues of one member; ``None``: unknown now, so the member keeps the queues it has."""
+        """The queues of one member; ``None``: unknown now, and the member keeps the queues it has."""
         queues = await self._queues.of(asked.topic)
         if queues is None:
             return None

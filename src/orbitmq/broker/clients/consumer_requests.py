@@ -1,4 +1,4 @@
-"""Questions that only a consumer can answer: the broker asks it (Broker2Client)."""
+"""Requests that only a consumer can answer: the broker sends them on (Broker2Client)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ConsumerRequests:
     async def statuses(
         self, group: str, topic: str, client_id: str | None
     ) -> dict[str, dict[MessageQueue, int]]:
-        """How far each consumer of a group says it is in a topic; those that do not answer are left out.
+        """The offsets in a topic that a group's consumers report; those that do not answer are left out.
 
         Args:
             client_id: ask only this one.

@@ -1,4 +1,4 @@
-"""Who is online, as administrators and clients ask for it (AdminBrokerProcessor, ConsumerManageProcessor)."""
+"""Lists of online clients for administrators and clients (AdminBrokerProcessor, ConsumerManageProcessor)."""
 
 from __future__ import annotations
 

@@ -39,14 +39,13 @@ class _Lock:
 class QueueLocks:
     """Queue locks by group. A lock that is not renewed for a minute is free.
 
-    alone: whether no other broker of this name ever grants locks; if others may, the locks on the disk
-        do not count.
-            count.
+    Args:
+        alone: whether no other broker of this name ever grants locks; if others may, the locks on the disk do
+            not count.
 
     Attributes:
         complete: whether the table on the disk has each lock that a client may trust. The value itself is on
-            the disk: ``False`` for a broker that was a slave, or whose wait for older locks has not ended
-            locks.
+            the disk: ``False`` for a broker that was a slave, or whose wait for older locks has not ended.
     """
 
     def __init__(self, clock: Clock, feed: ChangeFeed, *, alone: bool = False) -> None:

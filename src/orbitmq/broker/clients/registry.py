@@ -1,4 +1,4 @@
-"""Who is online: producers and consumers by group (ConsumerManager, ProducerManager)."""
+"""The clients that are online: producers and consumers by group (ConsumerManager, ProducerManager)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        """Each member once: a member whose dead old connection was not noticed yet is there twice."""
+        """Each member once: a member is listed twice until its dead old connection is noticed."""
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
@@ -86,8 +86,8 @@ class ConsumerGroup:
 class ClientManager(Component):
     """Producers and consumers that are online.
 
-    When a consumer group's members or subscriptions change, its members hear NOTIFY_CONSUMER_IDS_CHANGED and
-    the parts of this broker the event MembersChanged.
+    When a consumer group's members or subscriptions change, its members are sent NOTIFY_CONSUMER_IDS_CHANGED,
+    and the parts of this broker get the event MembersChanged.
     """
 
     name = "clients"
@@ -143,7 +143,7 @@ class ClientManager(Component):
         return [] if state is None else state.wanted.conflicts()
 
     def conflict_count(self, group: str) -> int:
-        """How often a member came to contradict another (subscription_conflict), since the start."""
+        """How often a member began to contradict another (subscription_conflict), since the start."""
         return self._conflicts[group]
 
     def groups_reading(self, topic: str) -> set[str]:
@@ -304,7 +304,7 @@ class ClientManager(Component):
             )
 
     def _role_changed(self, changed: RoleChanged) -> None:
-        """A slave that takes over from a frozen master notifies consumers: they look for the route."""
+        """A slave that takes over from a frozen master notifies consumers, so that they ask for the route."""
         if changed.after in LEADING:
             for state in self._consumers.values():
                 self._notify(state)

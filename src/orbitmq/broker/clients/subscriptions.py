@@ -36,7 +36,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Heard:
-    """Changes by a heartbeat's subscriptions: the set of topics, an expression, a new conflict."""
+    """What a heartbeat's subscriptions changed: the set of topics, an expression, a new conflict."""
 
     topics: bool
     expressions: bool
@@ -67,7 +67,7 @@ class Subscriptions:
     def conflict_of(
         self, member: object, client_id: str, data: Iterable[SubscriptionData]
     ) -> Conflict | None:
-        """How these subscriptions contradict those of another member; nothing changes."""
+        """How these subscriptions would contradict those of another member."""
         return self._conflict(member, _member(client_id, data))
 
     def hear(self, member: object, client_id: str, data: Iterable[SubscriptionData]) -> Heard:
@@ -99,7 +99,7 @@ class Subscriptions:
             self._drop_unwanted()
 
     def conflicts(self) -> list[Conflict]:
-        """The present contradictions by topic: between the largest set of like members and each other set."""
+        """The contradictions by topic: between the largest set of equal members and each other set."""
         groups = sorted((m for wishes, m in self._by_wishes.items() if wishes), key=len, reverse=True)
         of_each = [self._members[next(iter(members))] for members in groups]
         return [conflict for other in of_each[1:] for conflict in _differences(of_each[0], other)]

@@ -73,7 +73,7 @@ class DeadLetter:
         self.redrives = int(count) if count.isdigit() and len(count) < 10 else 0
 
     def again(self, topic: str, queue_id: int, group: str) -> NewMessage:
-        """The message that the dead letter becomes: new for consumers, with its unique id, body and tags."""
+        """The message that the dead letter becomes: new for consumers, with unique id, body and tags kept."""
         record = self.record
         kept = self._kept
         kept.append(b"%s\x01%d" % (_REDRIVES, self.redrives + 1))
@@ -88,7 +88,7 @@ def mark(group: str, offset: int) -> str:
 
 
 def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
-    """Offsets of the group's dead letters that the piece has redriven; and the offset behind the piece."""
+    """Offsets of the group's dead letters that were redriven in the piece, and the offset after the piece."""
     found: set[int] = set()
     prefix = f"{group}@"
     behind = piece.start
@@ -106,12 +106,12 @@ def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
 
 _FIRST = itemgetter(0)
 
-# More places than this make a job slow and its table large.
+# More ranges than this make a job slow and its table large.
 MAX_RANGES = 10_000
 
 
 def ranges_fault(ranges: Sequence[Sequence[int]]) -> str | None:
-    """Why these are not ascending ranges of offsets; ``None``: they are."""
+    """Why these are not ascending ranges of offsets; ``None`` if they are."""
     if len(ranges) > MAX_RANGES:
         return f"has {len(ranges)} ranges, at most {MAX_RANGES} are taken"
     reached = 0

@@ -42,7 +42,7 @@ class Tools:
     topics: TopicConfigs
 
     def writable(self, topic: str) -> TopicConfig | None:
-        """The topic, when messages can be put into it."""
+        """The topic, once messages can be put into it."""
         config = self.topics.get(topic)
         if (
             config is None
@@ -207,7 +207,7 @@ class Job:
                 ResponseCode.TOPIC_NOT_EXIST, f"the dead letters of group {self.group} are gone"
             )
         records = [one for one in iter_records(found.body) if one.queue_offset < facts.end]
-        # The queue entry there may be being made anew: then it is read once more.
+        # The queue entry there may be under repair: then it is read once more.
         least = facts.position + (found.status is not GetStatus.MESSAGE_WAS_REMOVING)
         return records, min(max(found.next_offset, least), facts.end)
 
@@ -222,7 +222,7 @@ class Job:
         facts.position = goes_on
 
     def _sort_out(self, records: Sequence[Record]) -> tuple[list[int], list[NewMessage]]:
-        """The dead letters that count as sent, and the messages to put; the others are only counted."""
+        """The dead letters that count as sent, and the messages to put; the rest is only counted."""
         facts = self.facts
         offsets: list[int] = []
         messages: list[NewMessage] = []

@@ -1,8 +1,8 @@
 """Sends dead letters again: one job for a group at a time, kept in ``config/redrives.json``.
 
-The log shows which messages a job has sent: each message carries the place of the dead letter that it was.
-The table holds a place in the log, saved when everything before it was safe. A job that begins anew, after a
-crash or at another broker, reads the log from there and sends nothing twice.
+The log shows which messages a job has sent: each message carries the place of its dead letter. The table
+holds a place in the log, saved when everything before it was safe. A job that begins anew, after a crash or
+at another broker, reads the log from there and sends nothing twice.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Redrives(Component):
         """
         before = self._jobs.get(request.group)
         if before is not None and before.facts.state not in _OPEN:
-            # The job has ended but may still be saving that. Another job may have begun meanwhile.
+            # The job has ended but may still be saving its end. Another job may have begun meanwhile.
             await before.written(WRITTEN_S)
             before = self._jobs.get(request.group)
         if before is not None and not request.dry_run and (before.facts.state in _OPEN or before.at_work):
@@ -104,7 +104,7 @@ class Redrives(Component):
             return job.facts
         self._jobs[request.group] = job
         await job.save()
-        # A job that was begun survives a crash.
+        # Save the job first, so that it survives a crash.
         try:
             await self._written(REDRIVES)
         except RemotingError:
@@ -151,7 +151,8 @@ class Redrives(Component):
             paused = action is RedriveAction.PAUSE
             facts.state = RedriveState.PAUSED if paused else RedriveState.STOPPED
             facts.ended_ms = 0 if paused else self._tools.clock.now_ms()
-            # The job saves that itself once it knows what it sent; that may take a search of the log.
+            # The job saves its new state itself once it knows what it sent, which may take a search of the
+            # log.
             self._work_on(job)
             await job.written(WRITTEN_S)
         await self._written(REDRIVES)

@@ -84,7 +84,7 @@ class FastPath:
         self._permits = Permits(self._frames.pulls.permitted)
         # Topics whose rows are to be updated before the next chunk.
         self._stale: dict[str, None] = {}
-        # Topics that the ordinary handlers have for themselves.
+        # Topics that only the ordinary handlers serve.
         self._limited: frozenset[str] = frozenset()
         self._takes_sends = self._may_take_sends()
         self._new_month_ms = 0
@@ -190,9 +190,9 @@ class FastPath:
         """
         group, topic = event.group, event.topic
         if self._offsets.has_any_reset(group, topic):
-            return  # the ordinary handler must still tell the group's other queues
+            return  # the ordinary handler must still answer pulls of the group's other queues
         self._refresh()
-        self._tell_pulls()  # the row may be given to another pull
+        self._tell_pulls()  # the row may be reused by another pull
         number = self._frames.topics.row_of(topic.encode())
         group_config = self._groups.find(group)
         topic_config = self._topics.get(topic)
@@ -252,7 +252,7 @@ class FastPath:
         topics.put(name, [readable, writable, self._keep_slots(name, slots)])
 
     def _keep_slots(self, name: bytes, slots: Sequence[int]) -> int:
-        """The place of the topic's slots among the table's numbers; unchanged slots keep their place."""
+        """The place of the topic's slots in the table's numbers; unchanged slots keep their place."""
         topics = self._frames.topics
         row = topics.row_of(name)
         if row >= 0:
@@ -276,7 +276,7 @@ class FastPath:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
         if store.acceptance.refusal is not None or durability.refusal is not None:
-            return start  # the ordinary handlers give the reason
+            return start  # the ordinary handlers answer with the reason
         if self._stale:
             self._refresh()
         now = store.update_clock()
@@ -359,7 +359,7 @@ class FastPath:
             self._durability.when_safe(
                 store.appender.end, connection.write, frames.later.take(), with_code, connection.abort
             )
-        # One-way sends leave no answer behind, only records to write.
+        # One-way sends produce no answer, only records to write.
         if left & layout.LEFT_RECORDS:
             store.schedule()
         if left & layout.LEFT_COMMITS:

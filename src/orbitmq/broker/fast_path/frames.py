@@ -68,8 +68,8 @@ class FastFrames:
 
     Attributes:
         sends, pulls: the two halves, with their results for the caller.
-        topics, pulls.permitted: which topics may be sent to here, which (group, topic) may pull: the caller
-            fills them between two calls.
+        topics, pulls.permitted: the topics that may be sent to, and each (group, topic) that may pull; the
+            caller fills them between calls.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
         reason, frame_end, left: results of the last :meth:`feed`.

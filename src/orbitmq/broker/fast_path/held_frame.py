@@ -1,4 +1,4 @@
-"""Pulls that wait for messages without having left the fast path."""
+"""Pulls that wait for messages and stay on the fast path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WaitingPull:
         return self.connection.closed
 
     def is_of(self, user: str) -> bool:
-        """A request with a signature is never kept as its frame."""
+        """A request with a signature is never parked."""
         return False
 
     def wake(self) -> bool:
@@ -48,7 +48,7 @@ class WaitingPull:
         return answered
 
     def expire(self) -> None:
-        """Answer that no message came."""
+        """Answer that no message arrived."""
         self._ordinary(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
 
     def _ordinary(self, kept_flags: int) -> None:

@@ -22,9 +22,9 @@ HANDLED = -1  # inside of the fast path: go on with the next frame
 LEFT_NOW = 1  # responses that may go out
 LEFT_LATER = 2  # responses that wait for the log
 LEFT_COMMITS = 4  # offsets that pulls commit, or more notes of pulls than are kept
-LEFT_RECORDS = 8  # records to write, of this chunk or one before
+LEFT_RECORDS = 8  # records to write, of this chunk or an earlier one
 
-INT_BAD = -(1 << 62)  # what ``wire.scan`` gives for text that is no number
+INT_BAD = -(1 << 62)  # the result of ``wire.scan`` for text that is not a number
 
 # Where a row's name is, in every table.
 ROW_AT = 0

@@ -206,11 +206,11 @@ class NameTable:
         return self.rows[row * self.width + column]
 
     def numbers_at(self, at: int, count: int) -> list[int]:
-        """``count`` of the numbers that rows point into; fewer at their end."""
+        """Up to ``count`` of the numbers that rows point into."""
         return [self.numbers[i] for i in range(at, min(at + count, self.numbers_end))]
 
     def keep_numbers(self, values: Sequence[int]) -> int:
-        """Keep numbers that a row points into, for good; returns their place in ``numbers``."""
+        """Add numbers that a row points into, for good; returns their place in ``numbers``."""
         at = self.numbers_end
         end = at + len(values)
         if end >= len(self.numbers):

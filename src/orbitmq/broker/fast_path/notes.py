@@ -56,7 +56,7 @@ class PullNotes:
         self.notes[at + 4] = after
 
     def take(self) -> list[tuple[int, int, int, int, int]]:
-        """The notes in the order in which their queues were first pulled; then they are forgotten."""
+        """Take the notes, in the order in which their queues were first pulled."""
         taken = []
         for i in range(self.count):
             at = self.order[i]

@@ -9,7 +9,7 @@ from orbitmq.broker.fast_path import layout
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.names import NameTable
 
-# Rows are never given back one by one: beyond this many, all are forgotten and permitted anew.
+# Rows are never freed one by one: beyond this many, all are dropped and permitted anew.
 MAX_ROWS = 500_000
 MAX_NUMBERS = 4_000_000
 

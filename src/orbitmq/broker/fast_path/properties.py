@@ -32,9 +32,9 @@ ID_BYTES = 42  # "UNIQ_KEY", its separators and 32 characters
 NAME_TAGS = field_name("TAGS")
 NAME_UNIQUE_KEY = field_name("UNIQ_KEY")
 NAME_WAIT = field_name("WAIT")
-# A message with one of these properties takes the ordinary way.
+# A message with one of these properties is left to the ordinary handlers.
 RESERVED_NAMES = array("q", sorted(field_name(name) for name in layout.RESERVED_PROPERTIES))
-# Most other names are recognized by one bit as not among them.
+# For most other names one bit shows that they are not in the list.
 RESERVED_BITS = 0
 for _name in RESERVED_NAMES:
     RESERVED_BITS |= 1 << (_name % 62)
@@ -136,7 +136,7 @@ class Properties:
             # The value goes into a response unchanged.
             odd = 0
             for i in range(start, end):
-                # Without a branch, so that the compiler takes many bytes at a time.
+                # Without a branch, so that the compiler can process many bytes at a time.
                 odd |= (data[i] < 0x20) | (data[i] > 0x7E) | (data[i] == 0x22) | (data[i] == 0x5C)
             return odd == 0
         if h == NAME_WAIT:

@@ -251,10 +251,11 @@ class Pulls:
         return IN_PLACE if in_place else HANDLED
 
     def _find_in_place(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> bool:
-        """Find many bytes of records that lie together in the log; ``False``: copy them instead."""
+        """Find many bytes of records that are contiguous in the log; ``False``: copy them instead."""
         if self.lookup.find_entry(slot, offset) != READ_FOUND:
             return False
-        # Counts all records as long as the first: most pulls ask for a few messages, and are looked up once.
+        # Assume that all records are as long as the first: then most pulls, of a few messages, are looked up
+        # once.
         if min(max_count, last - offset) * self.lookup.entry_size < IN_PLACE_BYTES:
             return False
         found = self.lookup.find_spans(slot, offset, last, max_count, max_bytes)

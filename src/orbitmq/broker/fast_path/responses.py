@@ -171,11 +171,11 @@ class Responses:
     # -- pull ------------------------------------------------------------------------------------------
 
     def body_at(self) -> int:
-        """Where the body of the next pull response is to be put, if its header is as long as the last one."""
+        """Where to put the body of the next pull response, assuming a header as long as the last one."""
         return self.used + self.head
 
     def body_room(self) -> int:
-        """The most bytes that body may have, however long the header becomes."""
+        """The most bytes of that body, however long the header becomes."""
         return self.size - self.used - self.room
 
     def answer_pull(

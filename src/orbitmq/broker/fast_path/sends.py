@@ -145,7 +145,7 @@ class Sends:
         return self._send_single(buf, length, topic, slot, queue_id, born, born_length)
 
     def _send_is_plain(self, buf: Readable, code: int) -> bool:
-        """Whether all fields are there and as an ordinary producer fills them; sets ``send_*``."""
+        """Whether all fields are present, with values as of an ordinary producer; sets ``send_*``."""
         self.send_sys_flag = self.fields.number_32(buf, S_SYS_FLAG, INT_BAD)
         self.send_flag = self.fields.number_32(buf, S_FLAG, INT_BAD)
         self.send_born = self.fields.number(buf, S_BORN, INT_BAD)

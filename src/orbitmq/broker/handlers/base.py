@@ -26,7 +26,7 @@ class Family(ABC):
 
 
 def answer_with(outcome: T | Awaitable[T], reply: Callable[[T], Command]) -> Answer:
-    """The answer that ``reply`` makes of a result, now or when the result is there."""
+    """The answer that ``reply`` makes of a result, now or when the result is ready."""
     if isawaitable(outcome):
         return _answer_later(outcome, reply)
     return reply(outcome)
@@ -43,7 +43,7 @@ async def reply_after(done: Awaitable[None], command: Command) -> Command:
 
 
 class WaitingClient:
-    """The client behind a request that may be answered later, when messages are there."""
+    """The client behind a request that may be answered later, when messages arrive."""
 
     __slots__ = ("_command", "_connection")
 

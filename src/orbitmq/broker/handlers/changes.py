@@ -38,7 +38,7 @@ _BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
 
 
 class AdminChanges:
-    """Lets a change be made only in the roles in which it lasts."""
+    """Refuses changes in roles in which they would not last."""
 
     def __init__(self, role: RoleState, to_master: ToMaster, broker_name: str) -> None:
         self._role = role
@@ -61,7 +61,7 @@ class AdminChanges:
         return self._lasting(roles, answer) if isawaitable(answer) else answer
 
     async def _lasting(self, roles: frozenset[Role], answer: Awaitable[Command | None]) -> Command | None:
-        """The answer, if the role did not change while the disk wrote the change."""
+        """The handler's answer, unless the role changed while the disk wrote the change."""
         command = await answer
         self._check(roles)
         return command

@@ -152,7 +152,7 @@ class ForwardHandlers(Family):
         return answer_with(answer, partial(_passed_on, command))
 
     def status(self, _connection: ServerConnection, command: Command) -> Answer:
-        """How far each consumer of a group says it is in a topic."""
+        """The offsets in a topic that each consumer of a group reports."""
         header = InvokeBrokerToGetConsumerStatusRequest.from_ext(command.ext)
         statuses = self._requests.statuses(header.group, header.topic, header.client_addr)
         return answer_with(statuses, partial(_statuses, command))

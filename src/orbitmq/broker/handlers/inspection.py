@@ -1,4 +1,4 @@
-"""Looking closely: statistics, consume queues, single messages (AdminBrokerProcessor)."""
+"""Statistics, consume queues, single messages (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 

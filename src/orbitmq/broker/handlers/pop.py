@@ -69,7 +69,7 @@ class PopHandlers(Family):
         return {RequestCode.POP_MESSAGE: self.pop}
 
     def pop(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer with messages, or wait for them as long as the client says."""
+        """Answer with messages, or wait for them as long as the client asks."""
         now = self._clock.now_ms()
         command.ext.setdefault("bornTime", str(now))
         header = headers.PopMessageRequest.from_ext(command.ext)
@@ -121,7 +121,7 @@ class PopAckHandlers(Family):
         return here(connection, command) if answer is None else answer
 
     def ack(self, _connection: ServerConnection, command: Command) -> Answer:
-        """A message is done; answered when its acknowledgement is on disk."""
+        """Acknowledge a message; answered when that is on disk."""
         header = headers.AckMessageRequest.from_ext(command.ext)
         settled = Settled(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
@@ -129,7 +129,7 @@ class PopAckHandlers(Family):
         return answer_with(self._settling.acknowledge(settled), lambda _: command.reply())
 
     def batch_ack(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Messages of several pops are done."""
+        """Acknowledge messages of several pops."""
         body = bodies.BatchAckMessageRequestBody.decode(command.body) if command.body else None
         if body is None or not body.acks:
             return command.reply(ResponseCode.NO_MESSAGE, "the body has no acks")
@@ -174,7 +174,7 @@ class PopNoticeHandlers(Family):
         return {RequestCode.NOTIFICATION: self.notification}
 
     def notification(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer whether there are messages, now or when some come."""
+        """Answer whether there are messages, now or when some arrive."""
         now = self._clock.now_ms()
         command.ext.setdefault("bornTime", str(now))
         header = headers.NotificationRequest.from_ext(command.ext)

@@ -63,7 +63,7 @@ class PullHandlers(Family):
         return self.pull(connection, command)
 
     def pull(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer with messages, or wait for them when the client says so."""
+        """Answer with messages, or wait for them if the client asks for that."""
         pulled = self._pulling.read(_request(command), WaitingPull(connection, command))
         return None if pulled is None else pull_response(command, pulled)
 

@@ -21,7 +21,7 @@ class QuotaHandlers(Family):
         return {RequestCode.SET_QUOTA: self.set, RequestCode.LIST_QUOTAS: self.list}
 
     def set(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Give, change or remove a quota; answered when it is on the device."""
+        """Set or remove a quota; answered when that is on the device."""
         return self._set(Quota.decode(command.body or b""), command)
 
     async def _set(self, quota: Quota, command: Command) -> Command:

@@ -34,7 +34,7 @@ class Router:
                 self._routes[code] = handler
 
     def replace(self, families: Iterable[Family]) -> None:
-        """Answer with these handlers from now on; they replace others for the same codes."""
+        """Add these handlers; they replace earlier ones for the same codes."""
         for family in families:
             self._routes.update(family.routes())
 
@@ -70,7 +70,7 @@ class Router:
     async def _read_later(
         self, connection: ServerConnection, command: Command, answer: Awaitable[Command | None]
     ) -> Command | None:
-        """The answer of a handler that parses its request while it works."""
+        """Await the answer of a handler that parses its request later."""
         try:
             return await answer
         except WireError as error:

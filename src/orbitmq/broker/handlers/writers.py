@@ -20,7 +20,7 @@ class WriterHandlers(Family):
         return {RequestCode.BIND_WRITER: self.bind}
 
     def bind(self, connection: ServerConnection, command: Command) -> Answer:
-        """Bind the connection to an attempt of a writer, or end the attempts before it."""
+        """Bind the connection to an attempt of a writer, or end all earlier attempts."""
         header = BindWriterRequest.from_ext(command.ext)
         epoch = Epoch(header.run, header.part, header.turn)
         if header.fence:

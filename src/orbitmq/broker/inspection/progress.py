@@ -1,4 +1,4 @@
-"""How far consumer groups are (AdminBrokerProcessor)."""
+"""The progress of consumer groups (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ConsumeProgress:
         self._address = address
 
     async def of_group(self, group: str, topics: Iterable[str] | None = None) -> ConsumeStats:
-        """How far a group is in each queue of these topics, by default of all its topics."""
+        """A group's progress in each queue of these topics, by default of all its topics."""
         stats = ConsumeStats()
         async for topic in in_slices(self._topics_of(group) if topics is None else topics, TOPICS_PER_TURN):
             stats.offset_table |= self._in_topic(group, topic)
@@ -62,7 +62,7 @@ class ConsumeProgress:
         return stats
 
     async def in_topic(self, group: str, topic: str) -> ConsumeStats:
-        """How far a group is in a topic; no figures if the group is online and not subscribed to it."""
+        """A group's progress in a topic; no figures if the group is online and not subscribed to it."""
         return await self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
 
     def _topics_of(self, group: str) -> list[str]:
@@ -97,7 +97,7 @@ class ConsumeProgress:
         )
 
     async def of_all_groups(self, *, only_order: bool) -> ConsumeStatsList:
-        """How far every group is in every topic, or in every ordered topic."""
+        """Every group's progress in every topic, or in every ordered topic."""
         listed: list[dict[str, list[ConsumeStats]]] = []
         behind = 0
         async for config in in_slices(list(self._groups), TOPICS_PER_TURN):
@@ -138,7 +138,7 @@ class ConsumeProgress:
         )
 
     async def corrections(self, topic: str, compare_group: str, without: Iterable[str]) -> dict[int, int]:
-        """The smallest offset of all groups in each queue; "never" where ``compare_group`` is behind it."""
+        """The smallest offset of all groups in each queue; "never" if ``compare_group`` is behind it."""
         offsets = self._offsets
         smallest: dict[int, int] = {}
         async for group in in_slices(offsets.groups_of(topic) - set(without), TOPICS_PER_TURN):

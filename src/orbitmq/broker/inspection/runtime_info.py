@@ -54,7 +54,7 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": 0,
             "waitingPulls": len(self._long_polling),
         }
-        # mqadmin reads these keys without a check whether they exist; no request queues before our handlers.
+        # mqadmin reads these keys without checking that they exist; our handlers have no request queues.
         for name in ("send", "pull", "litePull", "query", "ack"):
             state[f"{name}ThreadPoolQueueSize"] = 0
             state[f"{name}ThreadPoolQueueCapacity"] = 0

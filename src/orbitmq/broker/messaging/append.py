@@ -62,7 +62,7 @@ class MessageAppend:
         return message
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
-        """Append the items of a batch, which hooks do not see: RocketMQ refuses special messages in batches.
+        """Append the items of a batch without hooks: RocketMQ refuses special messages in batches.
 
         Raises:
             RemotingError: the store refuses them, or this broker takes no messages.
@@ -84,7 +84,7 @@ class MessageAppend:
             raise RemotingError(code, str(error)) from error
 
     def check_open(self) -> None:
-        """Refuse a request while this broker stores no messages, before anything else in it is checked.
+        """Refuse a request while this broker stores no messages, before anything else is checked.
 
         For requests that change something before their message is put; :meth:`put_many` checks once more.
 
@@ -154,8 +154,8 @@ class MessageAppend:
     async def settled(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as promised to a sender that waits.
 
-        While too few replicas are in sync only the device is waited for: for a service of this broker,
-        waiting for replicas would be in vain and delay the messages due next.
+        While too few replicas are in sync, only wait for the device: a service of this broker would wait for
+        replicas in vain and delay the messages due next.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.

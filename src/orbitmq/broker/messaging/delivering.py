@@ -1,7 +1,8 @@
 """Shared parts of services that deliver: delay levels, timers, half messages, redeliveries of pop.
 
 Each service has its own loop, as each decides differently which messages are due. They share the list of
-messages handed to the outlet, the pauses after refusals and for a slow disk, and where a message belongs.
+messages handed to the outlet, the pauses after refusals and for a slow disk, and the choice of a message's
+topic and queue.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ log = logging.getLogger(__name__)
 DELIVERIES_PER_TURN = 256
 # How long messages handed over may wait for the disk before they are checked again.
 SETTLE_MS = 200
-# The pause after a refusal for the moment; RocketMQ waits 10 s (DL-04).
+# The pause after a temporary refusal; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000
 # A service logs such refusals once in this time, however many messages they concern.
 COMPLAIN_EVERY_S = 60.0
 # The pause after an unexpected error; the service itself never ends.
 AFTER_ERROR_SECONDS = 10.0
-# Messages of one order handed over and not stored yet; further messages wait where they are.
+# The most messages of one sequence that are handed over and not stored yet; further ones wait.
 MAX_UNSETTLED = 100_000
-# How long a message of an unknown topic waits after a change of role; then its topic counts as deleted.
+# How long a message of an unknown topic waits after a change of role; then the topic counts as deleted.
 UNKNOWN_TOPIC_WAITS_MS = 60_000
 
 Key = TypeVar("Key")
 
 
 class Unsettled:
-    """The numbers of messages that were handed over in an order, from the first that is not stored on.
+    """Numbers of the messages handed over in sequence, beginning with the first that is not stored.
 
     Attributes:
         handed, settled: how many were handed over, and how many from the first on are stored.
@@ -59,7 +60,7 @@ class Unsettled:
         return len(self._waiting)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all messages."""
         self._waiting.clear()
         self.handed = self.settled = 0
 
@@ -74,7 +75,7 @@ class Unsettled:
         return len(self._waiting) >= MAX_UNSETTLED
 
     def settle(self) -> list[tuple[int, Handed | None]]:
-        """Take the messages from the first on that are stored by now."""
+        """Remove stored messages from the front; returns their numbers."""
         done = []
         while self._waiting and _is_stored(self._waiting[0][1]):
             done.append(self._waiting.popleft())
@@ -100,7 +101,7 @@ def _is_stored(handed: Handed | None) -> bool:
 
 
 def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
-    """Take the messages that are stored by now; for messages without an order."""
+    """Remove and return all stored messages, in whatever order they were stored."""
     done = [key for key, handed in waiting.items() if handed.stored]
     for key in done:
         del waiting[key]
@@ -108,7 +109,7 @@ def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
 
 
 class Pauses:
-    """How long a service waits when the outlet refuses for the moment, or the disk is slow.
+    """How long a service waits when the outlet refuses for now, or the disk is slow.
 
     Args:
         what: the messages, for the log.
@@ -169,7 +170,7 @@ class RealPlaces:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
 
     def of(self, properties: Mapping[str, str]) -> tuple[str, int]:
-        """The topic, and the queue; in our own store a queue that the topic has, as it may have fewer now.
+        """The topic and queue to deliver to; in our own store a queue that the topic has now.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the properties name no place; TOPIC_NOT_EXIST;
@@ -187,7 +188,7 @@ class RealPlaces:
             return topic, queue_id
         config = self._topics.get(topic)
         if config is None:
-            # Soon after a change of role the tables of the broker that led before may be on their way.
+            # Soon after a change of role, tables of the previous leader may still arrive.
             late = self._clock.now_ms() < self._patient_until_ms
             code = ResponseCode.SERVICE_NOT_AVAILABLE if late else ResponseCode.TOPIC_NOT_EXIST
             raise RemotingError(code, f"topic {topic} does not exist{' yet' if late else ''}")

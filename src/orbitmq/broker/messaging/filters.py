@@ -1,4 +1,4 @@
-"""Filters of what consumers subscribe to, which the store reads by (FilterAPI, ExpressionMessageFilter).
+"""Filters for the store's reads, from consumers' subscriptions (FilterAPI, ExpressionMessageFilter).
 
 Pulls, pops and everything else that reads for a consumer asks :class:`Filters`.
 """
@@ -58,8 +58,8 @@ class Filters:
     def of_group(self, state: ConsumerGroup, data: SubscriptionData) -> MessageFilter:
         """The filter of a group's subscription to one of its topics.
 
-        With ``filterSupportRetry`` a message of the retry topic must pass the SQL expression that the group
-        now has for the message's first topic (ExpressionForRetryMessageFilter). Tags are not checked again.
+        With ``filterSupportRetry`` a message of the retry topic must match the group's present SQL expression
+        for the message's first topic (ExpressionForRetryMessageFilter). Tags are not checked again.
 
         Raises:
             RemotingError: as :meth:`of_expression`.

@@ -1,6 +1,6 @@
 """Moving a group to other offsets (AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset).
 
-The offset table alone cannot do it: the target comes from the store, and old consumers have to be told.
+The offset table alone cannot do it: the target comes from the store, and old consumers have to be notified.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GroupReset:
             queue_id: only this queue; :data:`ALL_QUEUES`: every queue.
             offset: the target of a single queue; ``None`` or -1: the time decides.
             timestamp_ms: the first message at or after this time; :data:`NEWEST`: behind the newest.
-            force: whether consumers that are moved by a request may also skip messages.
+            force: whether consumers that are moved by a request may also be moved forward.
 
         Returns:
             The new offset of each queue.
@@ -160,7 +160,7 @@ class GroupReset:
 
     def _give(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if self._config.server_side_reset_offset:
-            self._offsets.reset(group, topic, queue_id, offset)  # members that are online go on there too
+            self._offsets.reset(group, topic, queue_id, offset)  # members that are online continue there too
         else:
             self._offsets.commit(group, topic, queue_id, offset)
 

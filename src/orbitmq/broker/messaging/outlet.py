@@ -1,4 +1,4 @@
-"""The one way out for services that deliver by themselves: delayed messages, timers, half messages.
+"""Where services put the messages that they deliver: delayed messages, timers, half messages.
 
 A master puts into its own store. A broker that acts for its master may not write to its store: it delivers
 to the master of another group (RocketMQ's EscapeBridge), if an extension knows the way.
@@ -32,7 +32,7 @@ class Handed(Protocol):
 
     @property
     def stored(self) -> bool:
-        """Whether no crash of this broker can undo its delivery."""
+        """Whether the delivery survives a crash of this broker."""
         ...
 
     async def settled(self) -> PutStatus:
@@ -51,18 +51,19 @@ class Elsewhere(Protocol):
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
     ) -> Handed:
-        """Begin to bring the message to another master; tries until one has stored it.
+        """Begin to send the message to another master; retried until one has stored it.
 
         Args:
             on_stored: called when the message is stored there.
 
         Raises:
-            RemotingError: SERVICE_NOT_AVAILABLE, no message can leave; SYSTEM_BUSY, too many are on the way.
+            RemotingError: SERVICE_NOT_AVAILABLE, no message can be sent; SYSTEM_BUSY, too many are being
+                sent.
         """
         ...
 
     async def settle(self) -> None:
-        """Return when no message is on the way any more; messages that take too long are called back."""
+        """Return when no message is being sent any more; sends that take too long are cancelled."""
         ...
 
 
@@ -92,7 +93,7 @@ class Outlet:
     """Puts messages as they are: no append hook sees them again.
 
     Attributes:
-        elsewhere: where messages go while this broker acts for its master; ``None``: nowhere, they wait.
+        elsewhere: where messages go while this broker acts for its master; ``None``: they wait.
     """
 
     def __init__(self, role: RoleState, append: MessageAppend, store: MessageStore) -> None:
@@ -156,10 +157,10 @@ class Outlet:
         return await self.hand(message, properties).settled()
 
     async def settle(self) -> None:
-        """Return when all messages handed over are stored, or were called back because they took too long."""
+        """Return when all messages handed over are stored, or were cancelled because they took too long."""
         if self.elsewhere is not None:
             await self.elsewhere.settle()
-        # A disk that refuses leaves the messages unsettled, as Handed.stored tells.
+        # If the disk refuses, the messages stay unsettled, as Handed.stored shows.
         with contextlib.suppress(RemotingError):
             self._append.write()
         await self._store.flush()
@@ -170,5 +171,5 @@ class Outlet:
 
 
 def is_not_now(error: RemotingError) -> bool:
-    """Whether a refused message may be taken later."""
+    """Whether a message refused with this error may be taken later."""
     return error.code in _NOT_NOW

@@ -1,4 +1,4 @@
-"""Pulling messages, at once or when they come (PullMessageProcessor)."""
+"""Pulling messages, at once or when they arrive (PullMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 MAX_PULL_BYTES = 8 * 1024 * 1024
-# A consumer below a slave's first message, or one that an operator has moved, is told to ask the
-# master, but at most once in this time.
+# A consumer below a slave's first message, or one that an operator has moved, is sent to the master, but at
+# most once in this time.
 TO_MASTER_MS = 1000
 
 
@@ -63,7 +63,7 @@ class PullRequest:
         offset: of the first message wanted.
         max_bytes: 0: the limit of the settings.
         commit_offset: up to where the group has consumed; below 0: nothing to commit.
-        suspend_ms: how long to wait when there is no message, ``None``: answer at once.
+        suspend_ms: how long to wait if there is no message; ``None``: answer at once.
         own_expression: whether ``expression`` and ``expression_type`` are the filter; otherwise the group's
             heartbeats give it, in subscription version ``sub_version`` or later.
     """
@@ -114,7 +114,7 @@ class PullClient(Protocol):
         ...
 
     def answer(self, pulled: Pulled) -> None:
-        """Messages came, the group was moved, or the time is over. Called once, unless :meth:`refuse` is."""
+        """There are messages, the group was moved, or the time is over; called once, if at all."""
         ...
 
     def refuse(self, error: RemotingError) -> None:
@@ -253,11 +253,11 @@ class Pulling:
 
     @property
     def _corrects(self) -> bool:
-        """Whether this broker knows where a queue begins and ends, so that it may correct consumers."""
+        """Whether this broker knows a queue's bounds, so that it may correct consumers."""
         return self._role.takes_messages or self._config.offset_check_in_slave
 
     def _left_as_it_is(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
-        """A slave has only a part of the queue: it does not correct consumers outside of it (row MO-12)."""
+        """A slave may have only a part of a queue: it does not correct consumers outside (row MO-12)."""
         result.next_offset = offset
         if offset < result.min_offset:
             return PullStatus.NO_MATCHED_MSG
@@ -276,7 +276,7 @@ class Pulling:
     def _tells_resets(self) -> bool:
         """Whether this broker tells groups of their resets.
 
-        A slave leaves that to its master: there the reset would stay pending, and move the group once more.
+        A slave leaves that to its master: there the reset would stay pending, and would move the group again.
         """
         return self._role.takes_messages or self._role.leads
 
@@ -291,7 +291,7 @@ class Pulling:
         nothing = status is PullStatus.NO_NEW_MSG
         behind = result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
         if behind or (nothing and self._told_elsewhere(request)):
-            # Without a master the consumer comes back here, and must not do so endlessly.
+            # Without a master the consumer would come back here, endlessly.
             return min(request.suspend_ms, TO_MASTER_MS)
         return request.suspend_ms if nothing else None
 
@@ -371,7 +371,7 @@ class Pulling:
             )
             return True
         if self._told_elsewhere(request):
-            self.expire(held)  # so that the consumer goes to the master now
+            self.expire(held)  # so that the consumer is sent to the master now
             return True
         moved = self._moved(request, held.group, held.filter)
         if moved is not None:

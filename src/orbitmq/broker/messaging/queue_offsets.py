@@ -11,7 +11,7 @@ from orbitmq.store import GetStatus, MessageStore
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# A queue whose first message is this near to the log's end is young: a new group reads it from the start.
+# If a queue's first message is this near to the log's end, the queue is young, and a new group reads it all.
 # RocketMQ checks whether the message is in memory (accessMessageInMemoryMaxRatio, 40 % of the machine's).
 YOUNG_BYTES = 3 << 30
 
@@ -47,7 +47,7 @@ class QueueOffsets:
         """The offset at which a group goes on; a new group of a young queue begins at 0.
 
         Raises:
-            RemotingError: QUERY_NOT_FOUND, the group is new here and its client has to choose the offset.
+            RemotingError: QUERY_NOT_FOUND, the group has no offset here, and its client has to choose one.
         """
         offset = self._offsets.query(group, topic, queue_id)
         if offset is not None and offset >= 0:
@@ -89,7 +89,7 @@ class QueueOffsets:
         return True
 
     def made_at(self, topic: str) -> str | None:
-        """When a topic was made, to tell it from a deleted one of its name; ``None``: none was deleted."""
+        """When a topic was made, if one of its name was deleted before; else ``None``."""
         config = self._topics.get(topic)
         return None if config is None or config.made_at is None else str(config.made_at)
 

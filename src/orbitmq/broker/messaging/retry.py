@@ -1,4 +1,4 @@
-"""How often a message is delivered again, and where it goes after the last time."""
+"""How often a message is delivered again, and what is noted in its copies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def max_reconsume_times(group: SubscriptionGroupConfig, version: int, requested:
 def came_from(properties: dict[str, str], record: Record, group: str) -> None:
     """Note in the copy of a message its first topic and its first message id.
 
-    A message of the group's own retry topic already has both properties. In any other topic they are left
-    over from an earlier life of a message that was sent on, so the topic that it was read from counts.
+    A message of the group's own retry topic already has both properties. In any other topic they come from an
+    earlier message that was sent on, so the topic from which it was read counts.
     """
     if record.topic == retry_topic(group) and property_names.RETRY_TOPIC in properties:
         properties.setdefault(property_names.ORIGIN_MESSAGE_ID, record.message_id)
@@ -41,7 +41,7 @@ def came_from(properties: dict[str, str], record: Record, group: str) -> None:
 def mark_dead(properties: dict[str, str], reason: str | None = None, client_id: str | None = None) -> None:
     """Note in a dead letter its origin (RocketMQ 5.5.0 does not), and why and by whom it was given up.
 
-    Notes that the properties have no room for are left out when the properties are encoded.
+    Notes for which the properties have no room are left out when the properties are encoded.
     """
     marks = {
         property_names.DLQ_ORIGIN_TOPIC: properties.get(property_names.RETRY_TOPIC),

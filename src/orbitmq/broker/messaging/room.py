@@ -1,4 +1,4 @@
-"""Properties that a broker adds to a message, and which of them go when there is no room for all.
+"""Properties that a broker adds to a message, and which of them are dropped for lack of room.
 
 The length of a record's properties is a signed number of 16 bits. A message that just fits must not become
 undeliverable because a copy of it has more properties than its sender set.

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Properties of an earlier delivery. With those of an earlier wait the copy would count as a message whose
-# delay is over; with a recall's key its next wait would recall another message, and the copy would be lost.
+# Properties of an earlier delivery. With the properties of an earlier wait, the copy would count as a message
+# whose delay is over; with a recall's key, its next wait would recall another message, and the copy would be
+# lost.
 _DROPPED = way.DELAYS | way.NOT_IN_A_NEW_WAIT | way.OF_A_POP
 
 
@@ -51,8 +52,8 @@ class ReturnedMessage:
 
     Attributes:
         offset: where its record begins in the commit log.
-        delay_level: the level whose delay it waits; 0: the level follows from the number of deliveries;
-            below 0: the message is a dead letter now.
+        delay_level: the level whose delay it waits; 0: the level follows from the number of deliveries; below
+            0: the message becomes a dead letter.
         delay_ms: how many milliseconds it waits instead, with a timer; ``None``: by ``delay_level``. Values
             over ``timerMaxDelaySec`` count as that.
         max_reconsume_times: after how many deliveries it is dead; ``None``: as its group's config says.
@@ -72,7 +73,7 @@ class ReturnedMessage:
 
 
 class SendBack:
-    """Takes messages back (AbstractSendMessageProcessor.consumerSendMsgBack)."""
+    """Takes back messages from consumers (AbstractSendMessageProcessor.consumerSendMsgBack)."""
 
     def __init__(
         self,
@@ -152,8 +153,8 @@ class SendBack:
     ) -> NewMessage:
         """The message in the form in which it waits for its next delivery.
 
-        A refused message would come back for ever: without room in its properties to note the end of
-        the delay, it is delivered without a delay, and counted.
+        Without room in its properties to note the end of the delay, it is delivered without a delay and
+        counted; if it were refused, the consumer would return it for ever.
         """
         tries = record.reconsume_times + 1
         waiting = dict(properties)
@@ -212,7 +213,7 @@ class SendBack:
             ) from error
 
     async def _stored(self, copy: NewMessage) -> None:
-        """Store the copy. On success the consumer counts the message as handled: the device has it by then.
+        """Store the copy, and bring it to the device: on success the consumer counts the message as handled.
 
         Raises:
             RemotingError: SYSTEM_ERROR; the consumer then uses a normal send to the retry topic.

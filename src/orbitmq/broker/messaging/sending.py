@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
-# Properties written by a pop or a delivery. In a message from a client they belong to another message.
+# Properties written by a pop or a delivery. In a message sent by a client they are left from another message.
 _OF_ANOTHER = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM, property_names.DELIVERY_OF})
 
 
@@ -108,8 +108,8 @@ class Stored:
     recall_handle: str | None = None
 
 
-# A message is appended, and so has its place among others, before ``send`` returns, unless its topic has to
-# be written to disk first. Only its safety may have to be awaited.
+# A message is appended, and so has its place, before ``send`` returns, unless its topic has to be written to
+# disk first. Only the message's safety may have to be awaited.
 Sent: TypeAlias = Stored | Awaitable[Stored]
 
 
@@ -168,7 +168,7 @@ class Sending:
         """As :meth:`send`; ``then`` is called with the message when it is safe, at once or later.
 
         Args:
-            lost: called instead when nobody can know any more whether the message survives.
+            lost: called instead if it is unknown whether the message survives.
 
         Returns:
             False: such a message may wait for its topic, so nothing was done.
@@ -191,7 +191,7 @@ class Sending:
         return True
 
     def check(self, request: SendRequest) -> None:
-        """Refuse messages that no topic may get now.
+        """Refuse messages that may be stored in no topic now.
 
         Raises:
             RemotingError: the text names the rule that is broken, or the limit.
@@ -221,7 +221,7 @@ class Sending:
     def _is_dead(self, origin: Origin, request: SendRequest) -> bool:
         """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
 
-        So does every message of a group that consumes in order: the client sends it after giving it up.
+        So does every message of a group that consumes in order: the client sends it when it gives it up.
         """
         name = request.topic.removeprefix(reserved.RETRY_PREFIX)
         group = self._metadata.group(name)
@@ -330,7 +330,7 @@ class Sending:
         properties = request.properties
         _refuse_stray_half(request)
         self._complete(properties)
-        # Redelivered and dead messages got more properties on their way, which have to fit all the same.
+        # Redelivered and dead messages have got more properties, for which there must be room all the same.
         on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         encoded = fitted(properties) if on_its_way else encode_properties(properties)
         if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
@@ -425,8 +425,8 @@ class Sending:
 def _refuse_stray_half(request: SendRequest) -> None:
     """Refuse TRAN_MSG of another producer group than the sender's.
 
-    A received message of a transaction still has TRAN_MSG. If it is sent on unchanged, no consumer will
-    ever get it: it would wait for the end of a transaction that nobody has begun.
+    A received message of a transaction still has TRAN_MSG. If it is sent on unchanged, no consumer will ever
+    get it: it would wait for the end of a transaction that was never begun.
     """
     properties = request.properties
     if request.reconsume_times or property_names.TRANSACTION_PREPARED not in properties:
@@ -455,8 +455,8 @@ def _refuse_zeros(properties: bytes) -> None:
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
     flags = request.sys_flag | multi
-    # Transaction bits: no consumer gets a message that has them. Half messages get theirs when they are
-    # stored as half messages.
+    # Transaction bits: no consumer gets a message that has them. Half messages get them when they are stored
+    # as half messages.
     if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
         flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
     return flags

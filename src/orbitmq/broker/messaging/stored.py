@@ -1,4 +1,4 @@
-"""Stored records: read again, and stored again under another name."""
+"""Stored records: reading them, and copying them into another topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False)
     """The record that begins at this place of the log; ``None``: there is no readable record.
 
     Args:
-        quiet: log nothing: the caller only asks whether a record is there.
+        quiet: log nothing, as the caller only checks whether a record is there.
     """
     stored = store.record_at(physical_offset)
     try:
@@ -58,7 +58,8 @@ def copied(
     Args:
         properties: the new message's; its tags go into the consume queue.
         encoded: the same properties as bytes: see :mod:`orbitmq.broker.messaging.room` where some were added.
-        reconsume_times: if not the record's; a sender may have set the highest number already.
+        reconsume_times: the new message's; by default the record's. A sender may have set the highest number
+            already.
     """
     return NewMessage(
         topic,

@@ -1,4 +1,4 @@
-"""Refusals of messages that are too large. For remoting they are one code; gRPC has a code for each part."""
+"""Refusals of messages that are too large. Remoting has one code for all; gRPC has a code for each part."""
 
 from __future__ import annotations
 

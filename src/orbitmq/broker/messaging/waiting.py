@@ -15,7 +15,7 @@ from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger(__name__)
 
-# Times are rounded up to slots of this length: requests that end in one slot share one entry of the heap.
+# Deadlines are rounded up to slots of this length: requests of one slot share one entry of the heap.
 SLOT_MS = 100
 MAX_WAIT_MS = 120_000
 
@@ -29,7 +29,7 @@ class HasDeadline(Protocol):
         ...
 
     def expire(self) -> None:
-        """Answer that no message came."""
+        """Answer that no message arrived."""
         ...
 
     def is_of(self, user: str) -> bool:
@@ -46,7 +46,7 @@ class Held(Generic[K, W]):
     """A waiting request and its deadlines.
 
     Attributes:
-        ends: the slot in which its time is over.
+        ends: the slot of its deadline.
         looks: the slot in which it looks again by itself; -1: it does not.
     """
 
@@ -57,7 +57,7 @@ class Held(Generic[K, W]):
 
 
 class Waiting(Component, Generic[K, W]):
-    """Requests that wait, by key, in the order in which they came.
+    """Requests that wait, by key, in the order in which they arrived.
 
     One task sleeps until the next deadline. While nothing ends, arrives or is parked, nothing runs.
     """
@@ -134,7 +134,7 @@ class Waiting(Component, Generic[K, W]):
             self.nobody_waits(held.key)
 
     def expire(self, held: Held[K, W]) -> None:
-        """Answer that no message came, if the request still waits."""
+        """Answer that no message arrived, if the request still waits."""
         waits = self.waits(held)
         self.drop(held)
         if waits and not held.waiter.gone:
@@ -150,7 +150,7 @@ class Waiting(Component, Generic[K, W]):
             self.expire(held)
 
     def expire_of(self, user: str) -> None:
-        """Answer every request of a user now: the next one is checked again."""
+        """Answer every request of a user now, so that its rights are checked with the next one."""
         for key in self.keys():
             for held in self.at(key):
                 if held.waiter.is_of(user):
@@ -162,7 +162,7 @@ class Waiting(Component, Generic[K, W]):
         """The time set by :meth:`look_in` has come."""
 
     def nobody_waits(self, key: K) -> None:
-        """The last request waiting for ``key`` has gone."""
+        """The last request that waited for ``key`` was removed."""
 
     # -- time ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Topics and groups for requests: known, or refused with RocketMQ's code; and safe on disk."""
+"""Topics and groups for requests: looked up, or refused with RocketMQ's code, and safe on disk."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MetadataAccess:
         return group
 
     def check_readable(self, what: str) -> None:
-        """Refuse readers while the settings do not let this broker be read.
+        """Refuse readers while the settings forbid reading from this broker.
 
         Args:
             what: the refused action, as RocketMQ calls it: "pulling message".

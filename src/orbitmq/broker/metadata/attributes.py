@@ -35,7 +35,7 @@ class Attribute:
     Attributes:
         changeable: whether the attribute may change after its creation.
         allowed: the values that RocketMQ takes; ``expected``: the same in words.
-        refused: allowed values that this broker could not obey, each with the words for what it does instead.
+        refused: allowed values that this broker could not obey, each with what it does instead, in words.
         idle: allowed values that are kept but have no effect here.
     """
 
@@ -112,7 +112,7 @@ def parse(text: str | None) -> dict[str, str]:
 def altered(
     known: Mapping[str, Attribute], current: Mapping[str, str], changes: Mapping[str, str], *, create: bool
 ) -> dict[str, str]:
-    """``current`` with ``changes`` applied.
+    """The attributes ``current`` after ``changes``.
 
     Raises:
         RemotingError: INVALID_PARAMETER when an attribute is unknown, not changeable or of a wrong value.
@@ -153,7 +153,7 @@ def check_obeyed(known: Mapping[str, Attribute], of: str, attributes: Mapping[st
     """Refuse attributes that another broker has accepted and this broker would not obey.
 
     Args:
-        of: the owner of the attributes, for the error: "topic T".
+        of: the owner of the attributes, for the error text: "topic T".
 
     Raises:
         ValueError: the text names the attribute, its value, and what this broker does instead.

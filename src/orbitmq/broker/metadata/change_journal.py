@@ -35,7 +35,7 @@ PREFIX = "tables.journal."
 FILE_BYTES = 1024 * 1024
 MAGIC = b"ORBITMQ1"
 ABSENT = -1  # the size of a table file that does not exist
-KNOWN_FILES = 16  # contents of a table file that a journal remembers
+KNOWN_FILES = 16  # contents of a table file that the journal keeps
 _FRAME = struct.Struct(">IIB")
 _CHANGE = 1
 _FILE = 2
@@ -106,7 +106,7 @@ class ChangeJournal:
         return None
 
     def found(self, file: str, size_bytes: int, crc: int, sequence: int) -> None:
-        """The table file has this content now; noted on disk with the next journal file."""
+        """Note that the table file has this content; written to the disk with the next journal file."""
         self.written(KnownFile(file, size_bytes, crc, sequence))
 
     def announce(self, known: KnownFile) -> None:
@@ -122,11 +122,11 @@ class ChangeJournal:
         contents = self._known.setdefault(known.file, [])
         contents.append(known)
         if len(contents) > KNOWN_FILES:
-            # The first content may be the file that is there, if none of the others came to be written.
+            # The first content may be that of the present file, if none of the others was written.
             del contents[1]
 
     def written(self, known: KnownFile) -> None:
-        """The table file has this content; only it and the one before it, now the backup, count."""
+        """The table file has this content; only it and the previous one, now the backup, are kept."""
         before = self._current.get(known.file)
         self._known[known.file] = [known] if before is None else [before, known]
         self._current[known.file] = known
@@ -155,7 +155,7 @@ class ChangeJournal:
             self._segment.pwrite(data, self._end)
             self._segment.sync()
         except OSError:
-            # The content behind a failed write or sync is unknown: this file ends here.
+            # The content after a failed write or sync is unknown: this file ends here.
             self.rotate()
             raise
         self._end += len(data)
@@ -172,7 +172,7 @@ class ChangeJournal:
         number = self._numbers[-1] + 1 if self._numbers else 1
         self._numbers.append(number)
         self._end = 0
-        # Users' secrets go through it.
+        # Users' secrets are written to it.
         path = self._path(number)
         self._segment = self._files.open_segment(path, size_bytes, create=True, private=True)
 
@@ -180,7 +180,7 @@ class ChangeJournal:
         return f"{self._folder}/{PREFIX}{number}"
 
     def rotate(self) -> list[int]:
-        """Go on in another file; returns the numbers of the existing files."""
+        """Continue in a new file; returns the numbers of the existing files."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None

@@ -61,11 +61,11 @@ class TableFiles(Component):
 
     Args:
         max_age_s: the longest time until a change is in its table's file (flushConsumerOffsetInterval).
-        not_kept: called when a stop cannot write a table.
+        not_kept: called when a table cannot be written at a stop.
     """
 
     name = "table files"
-    stop_limit_s = None  # changes not written are lost
+    stop_limit_s = None  # changes that are not written are lost
 
     def __init__(self, persistence: Persistence, max_age_s: float, not_kept: Callable[[], None]) -> None:
         self._persistence = persistence
@@ -97,10 +97,10 @@ class TableFiles(Component):
 class KeptAtOnce(Component):
     """Writes the offsets to the disk at once where a kill would cost more than repeated messages.
 
-    Without that, a kill would bring back a consumed reset, which moves the group again. And the offsets
-    at the moment when a slave begins to lack changes must be known, because the slave's own are older.
+    Without that, a kill would bring back a consumed reset, which moves the group again. And when a slave
+    begins to lack changes, the offsets of that moment must be on the disk, because the slave's own are older.
 
-    Nobody waits for this write; a refused write is tried again with the table files.
+    No caller waits for this write; a refused write is tried again with the table files.
     """
 
     name = "offsets that are kept at once"

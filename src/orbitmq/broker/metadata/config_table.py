@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Body)
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configs by name. Handed out configs are the table's own: never change one, put another in its place.
+    """Configs by name. Configs that it returns are its own objects: never change one, replace it.
 
     Every change gives the table a new version, passes the change feed and is then published as an event.
 
@@ -49,7 +49,7 @@ class ConfigTable(ABC, Generic[C]):
         return iter(list(self._table.values()))
 
     def page(self, version: DataVersion | None, first: int, count: int) -> dict[str, C]:
-        """``count`` configs by name from number ``first`` on; from the start when ``version`` is an old one.
+        """``count`` configs by name from number ``first`` on; from the start if ``version`` is old.
 
         They come in the order of their creation, which stays the same as long as the version does.
         """
@@ -98,7 +98,7 @@ class ConfigTable(ABC, Generic[C]):
                 yield quoted(name), body_text(config, "\n\t\t")
 
     def _restore(self, table: Mapping[str, Any] | None, version: Any) -> None:
-        """Take configs over from the table's file: that is no change, so no event is published."""
+        """Take over configs from the table's file: that is no change, so no event is published."""
         for name, plain in (table or {}).items():
             self._table[name] = self._kind.from_json(plain)
         if version:

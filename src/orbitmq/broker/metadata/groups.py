@@ -67,7 +67,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         )
 
     def forbidden(self, groups: Mapping[str, object] | None = None) -> dict[str, dict[str, int]]:
-        """Forbidden reads by group and topic, of all groups or of those in ``groups``."""
+        """Forbidden reads by group and topic, for all groups or for those in ``groups``."""
         return {
             group: dict(topics)
             for group, topics in self._forbidden.items()
@@ -75,7 +75,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         }
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether the group is not forbidden to read the topic."""
+        """Whether the group may read the topic: no administrator has forbidden it."""
         return not self._forbidden.get(group, {}).get(topic, 0) & FORBID_READ
 
     # -- changing --------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """How far each group has consumed each queue (ConsumerOffsetManager).
 
 The table holds the offsets for the disk and for other brokers: all messages below them are done. A group that
-pops may be further: the queue that pop deals out to it knows where it goes on, and clients see that as the
-committed offset. A commit by anyone but pop moves such a queue, which then keeps its own offset here.
+pops may be further: the queue that pop deals out knows the group's next message, and clients see that as the
+committed offset. A commit not made by pop moves such a queue, which then sets its own offset here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
-# How often a reset is told while no pull follows it: some clients choose their offsets themselves.
+# How many pulls are answered with a reset that none follows: some clients choose their offsets themselves.
 MOST_TOLD = 5
 
 
@@ -26,7 +26,7 @@ class Dealt(Protocol):
     """A queue that the broker deals out to a group (pop).
 
     Attributes:
-        next: where the group goes on; messages below it may not be done.
+        next: the group's next message; messages below it may not be done.
     """
 
     next: int
@@ -52,10 +52,10 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
-        # Fetches pulls that were not noted here at once.
+        # Sources of pulls that are noted here later.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
-        # How often each pending reset was told and not yet followed, by ``topic@group`` and queue id.
+        # How often each pending reset was sent without being followed, by ``topic@group`` and queue id.
         self._told: dict[tuple[str, int], int] = {}
         # Pairs that may be in one of the tables, so that no table has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -76,7 +76,7 @@ class ConsumerOffsets:
     # -- reading ---------------------------------------------------------------------------------------
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset to go on from: a pending reset, else the committed one; ``None``: there is neither."""
+        """The offset to continue at: a pending reset, else the committed one; ``None``: neither."""
         key = _key(topic, group)
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -108,7 +108,7 @@ class ConsumerOffsets:
         return self._pull_starts
 
     def take_pulled(self) -> set[str]:
-        """Each ``topic@group`` of which a pull was noted, or all pulls forgotten, since the last call."""
+        """Each ``topic@group`` for which pulls were noted or forgotten since the last call."""
         self._hear()
         lately, self._pulled_lately = self._pulled_lately, set()
         return lately
@@ -133,7 +133,7 @@ class ConsumerOffsets:
         }
 
     def kept(self, group: str, topic: str) -> dict[int, int]:
-        """The same, but only up to the first message not done: a group that pops has committed more."""
+        """The same, but only up to the first message not done; a group that pops may have committed more."""
         return dict(self._table.get(_key(topic, group), {}))
 
     def table(self) -> Mapping[str, dict[int, int]]:
@@ -171,7 +171,7 @@ class ConsumerOffsets:
         self._dealt, self._move = dealt, move
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the committed offset. It may go back: as in RocketMQ the last commit wins."""
+        """Set the committed offset. It may go backwards: as in RocketMQ the last commit wins."""
         if (topic, group, queue_id) in self._dealt:
             self._move(group, topic, queue_id, offset)
         else:
@@ -203,7 +203,7 @@ class ConsumerOffsets:
         ]
 
     def hear_pulls(self, source: Callable[[], None]) -> None:
-        """``source`` gives its pulls to :meth:`note_late_pull`; called before pulls are read."""
+        """Call ``source`` before pulls are read; it passes its own to :meth:`note_late_pull`."""
         self._hear = source
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -228,7 +228,7 @@ class ConsumerOffsets:
     def note_late_pull(
         self, group: str, topic: str, queue_id: int, next_offset: int, started: int | None
     ) -> None:
-        """:meth:`note_pull` for a pull before those that were noted since."""
+        """:meth:`note_pull` for a pull that came before those noted already."""
         key = _key(topic, group)
         queues = self._pulled.get(key)
         if queues is None:
@@ -241,7 +241,7 @@ class ConsumerOffsets:
             self._pulled_lately.add(key)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Move a group; its next pull of the queue is told, and commits before that have no effect."""
+        """Move a group; its next pull of the queue gets the reset, and commits before that have no effect."""
         self._pend(group, topic, queue_id, offset)
         self.commit(group, topic, queue_id, offset)
         self._events.publish(OffsetsReset(group, topic))
@@ -290,7 +290,7 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group but for its retry topics: made again, it would handle their messages once more."""
+        """Forget a group, but not its retry topics: a later group of the name would get their messages."""
         topics = self._topics_by_group.get(group, ())
         self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
@@ -335,7 +335,7 @@ class ConsumerOffsets:
         if offset is not None:
             self.keep(group, topic, queue_id, int(offset))
             queue = self._dealt.get((topic, group, queue_id))
-            if queue is not None:  # the peer's own queue comes by itself, with what is in flight
+            if queue is not None:  # the peer sends its popped queue separately, with the messages in flight
                 queue.next = max(queue.next, int(offset))
             return
         queues = self._table.get(_key(topic, group), {})
@@ -351,7 +351,7 @@ class ConsumerOffsets:
         """
         topic, group, queue_id = _split_queue(key)
         if self.has_reset(group, topic, queue_id):
-            return False  # as with commits of clients: only the reset counts
+            return False  # as with commits of clients, only the reset counts
         known = self._table.get(_key(topic, group), {}).get(queue_id)
         return offset is not None and (known is None or offset > known)
 
@@ -360,7 +360,7 @@ class ConsumerOffsets:
         if offset is None:
             self.take_reset(group, topic, queue_id)
         else:
-            # The offset itself comes as a change of its own, and may have moved on since.
+            # The offset itself is another change, and may have moved on since.
             self._pend(group, topic, queue_id, int(offset))
             self._events.publish(OffsetsReset(group, topic))
 

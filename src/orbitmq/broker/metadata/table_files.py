@@ -1,7 +1,7 @@
 """The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``.
 
-A change that somebody waits for goes to the change journal: one write for all who wait. The table files are
-written some seconds later with all changes since, and make the journal's entries superfluous.
+A change that a caller waits for goes to the change journal: one write for all waiting callers. The table
+files are written some seconds later with all changes since; then the journal's entries are no longer needed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FAILURES_LOGGED_SECONDS = 60.0
 SLICE_ENTRIES = 64
 
 
-# A number as a key, as fastjson writes it, at the start of a line: texts have no line ends in them. With
-# quotes it is standard JSON, which is read several times as fast.
+# A number as a key, as fastjson writes it, at the start of a line, which no text can contain. With quotes it
+# becomes standard JSON, which is read several times as fast.
 _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
 
@@ -128,7 +128,7 @@ class Persistence:
             self._changed.set()
 
     def note_version(self, table: str) -> None:
-        """The version of ``table`` changed but no key: its file is written anew soon."""
+        """The version of ``table`` changed but no key: its file is rewritten soon."""
         stored = self._by_table.get(table)
         if stored is not None:
             stored.stale = True

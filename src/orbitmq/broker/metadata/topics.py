@@ -27,7 +27,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
     """All topics of this broker.
 
     Args:
-        made_now: gives the place in the log from which on messages belong to a topic made now.
+        made_now: returns the place in the log where the messages of a topic made now begin.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """Forget a topic; ``False`` when there was no such topic.
 
         A topic that is not in the table may still have queues, popped messages and the like: the log restores
-        them if the topic's deletion did not get to the disk whole. So all parts are told to delete them.
+        them if the topic's deletion was not completely on the disk. So all parts are told to delete them.
         """
         known = super().delete(name)
         if not known:
@@ -205,7 +205,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         return file_text([("dataVersion", version), ("topicConfigTable", self._entries())])
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``topics.json``; system topics it does not name stay as they are.
+        """Take over the content of ``topics.json``; system topics missing there stay as they are.
 
         Raises:
             ValueError: a topic has an attribute that this broker would not obey.

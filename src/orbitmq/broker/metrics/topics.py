@@ -26,7 +26,7 @@ HOT_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Progress:
-    """How far a group is in a queue.
+    """A group's progress in a queue.
 
     Attributes:
         done, read: the offset after the last message that is finished in order, and that was read.
@@ -208,11 +208,11 @@ class Topics:
                     yield group, topic
 
     def _queues(self, group: str, topic: str, ends: Sequence[int], *, every: bool) -> list[Progress]:
-        """How far the group is in each queue, without the times.
+        """The group's progress in each queue, without the times.
 
         Args:
-            ends: of the queues.
-            every: also of queues in which it has done all.
+            ends: the ends of the queues.
+            every: also of queues of which the group has finished all messages.
         """
         found, offsets = [], self._offsets
         key = f"{topic}{SEPARATOR}{group}"
@@ -229,7 +229,7 @@ class Topics:
         return found
 
     def _cold(self, topic: str, queues: Sequence[Progress]) -> list[int]:
-        """Records that :meth:`_look_at_times` reads and that may not be in memory, by their places."""
+        """Places of records that :meth:`_look_at_times` reads and that may not be in memory."""
         border = self._store.max_commit_log_offset - HOT_BYTES
         cold = []
         for queue in queues:
@@ -281,6 +281,6 @@ class _QueueLag:
 
 
 def _age(now: int, stored_ms: Iterable[int]) -> int:
-    """The age of the oldest; 0 for a time means that there is no message."""
+    """The greatest age; a time of 0 means that there is no message."""
     oldest = min(filter(None, stored_ms), default=now)
     return max(0, now - oldest)

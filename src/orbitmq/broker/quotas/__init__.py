@@ -1,1 +1,1 @@
-"""Quotas: how many bytes and messages a second a user, an address or a topic may bring and take."""
+"""Quotas: how many bytes and messages a second may be sent and received, by user, address or topic."""

@@ -1,4 +1,4 @@
-"""Decides how long a client that is over its quota is not read."""
+"""Decides for how long nothing is read from a client that is over its quota."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final, NamedTuple
 
 from orbitmq.wire.bodies.quota import Quota
 
-# What is used beyond a quota is paid back by waiting, up to so much of it: then the rest is forgiven.
+# Use beyond a quota is paid back by waiting, up to this many seconds; the rest is forgiven.
 MOST_S: Final = 60.0
 
 
 class Key(NamedTuple):
-    """What a quota is about: ``user``, ``address`` or ``topic``, and its name."""
+    """The subject of a quota: ``user``, ``address`` or ``topic``, and its name."""
 
     kind: str
     name: str
 
 
 class Bucket:
-    """So many units a second; a second's worth may come at once.
+    """A rate in units a second; the units of one second may be used at once.
 
     Args:
         rate: units a second; 0: any number.
@@ -35,7 +35,7 @@ class Bucket:
         self._seen = now
 
     def take(self, now: float, units: int) -> float:
-        """Use so many units; returns for how many seconds to wait after it, 0: not at all."""
+        """Use units; returns how many seconds to wait afterwards, 0: none."""
         rate = self._rate
         if not rate:
             return 0.0
@@ -60,8 +60,8 @@ class Kept:
     """A quota with what is left of it.
 
     Attributes:
-        inward, outward: bytes and messages each.
-        counted: for what clients bring, and for what they take.
+        inward, outward: the rates of bytes and of messages.
+        counted: for requests, and for answers.
     """
 
     quota: Quota
@@ -71,7 +71,7 @@ class Kept:
 
 
 def kept(quota: Quota, now: float) -> Kept:
-    """A new quota, of which nothing is used."""
+    """A new quota, completely unused."""
     return Kept(
         quota,
         (Bucket(quota.bytes_in, now), Bucket(quota.messages_in, now)),
@@ -99,11 +99,11 @@ class Quotas:
         return self._kept
 
     def topics(self) -> frozenset[str]:
-        """The topics that have one."""
+        """The topics that have a quota."""
         return frozenset(name for kind, name in self._kept if kind == "topic")
 
     def set(self, key: Key, quota: Quota | None, now: float) -> None:
-        """Give a quota, change it, or remove it (``None``)."""
+        """Set a quota, or remove it (``None``)."""
         if quota is None:
             self._kept.pop(key, None)
             return
@@ -113,7 +113,7 @@ class Quotas:
             self._kept[key].counted = before.counted
 
     def take(self, key: Key, now: float, size: int, messages: int, *, out: bool) -> float:
-        """Bytes and messages came from a client, or went to it; returns for how long not to read it."""
+        """Count bytes and messages from or to a client; returns for how long not to read from it."""
         found = self._kept.get(key)
         if found is None:
             return 0.0
@@ -125,7 +125,7 @@ class Quotas:
         return wait
 
     def waited(self, key: Key, seconds: float, *, out: bool) -> None:
-        """A client was not read for so long."""
+        """Count a time for which nothing was read from a client."""
         found = self._kept.get(key)
         if found is not None:
             found.counted[out].seconds += seconds

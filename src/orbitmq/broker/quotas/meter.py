@@ -1,4 +1,4 @@
-"""Counts what connections bring and take, and does not read those that are over a quota for a while."""
+"""Counts what connections send and receive, and pauses reading from those that are over a quota."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import FLAG_RESPONSE, Command
 from orbitmq.wire.signing import ACCESS_KEY
 
-# Where a send names its topic.
+# The header fields in which a send names its topic.
 _TOPIC_FIELDS: Final[Mapping[int, str]] = {
     RequestCode.SEND_MESSAGE: "topic",
     RequestCode.SEND_MESSAGE_V2: "b",
@@ -34,7 +34,7 @@ _TOPIC_FIELDS: Final[Mapping[int, str]] = {
 
 
 class Meter:
-    """Judges what comes and goes by the quotas.
+    """Applies the quotas to requests and answers.
 
     Attributes:
         quotas: of this broker.
@@ -43,15 +43,15 @@ class Meter:
     def __init__(self, clock: Clock, quotas: Quotas) -> None:
         self._clock = clock
         self.quotas = quotas
-        # The user whose signature was checked last on a connection with a gauge.
+        # By connection with a gauge, the user whose signature was checked last.
         self._users: dict[ServerConnection, str] = {}
 
     def look(self, connection: ServerConnection) -> None:
-        """Note whether something of this connection is limited: before its first request, after a change."""
+        """Decide whether a quota limits this connection: before its first request, and after a change."""
         address = Key("address", connection.remote[0])
         limited = address in self.quotas
         if limited:
-            # Who comes again over a quota has the rest of the pause before it.
+            # A client that reconnects while over a quota keeps the rest of its pause.
             self._take(connection, [address], 0, 0, out=False)
         if limited or (connection in self._users and Key("user", self._users[connection]) in self.quotas):
             connection.gauge = self
@@ -64,10 +64,10 @@ class Meter:
         self._users.pop(connection, None)
 
     def came(self, connection: ServerConnection, command: Command, *, signed: bool) -> None:
-        """A request came.
+        """A request arrived.
 
         Args:
-            signed: whether its signature was checked; else what it says of its user counts for nothing.
+            signed: whether its signature was checked; if not, the user that it names is ignored.
         """
         keys = [Key("address", connection.remote[0])]
         if signed:
@@ -78,7 +78,7 @@ class Meter:
                 connection.gauge = self
         topic = command.ext.get(_TOPIC_FIELDS.get(command.code, "topic"), "")
         if Key("topic", topic) in self.quotas:
-            # Its answers are to be seen.
+            # Its answers have to be counted.
             connection.gauge = self
         body = command.body or b""
         messages = 0
@@ -88,7 +88,7 @@ class Meter:
         self._take(connection, keys, len(body), messages, out=False)
 
     def sent(self, connection: ServerConnection, command: Command) -> None:
-        """A command goes to the client."""
+        """A command is sent to the client."""
         body = command.body or b""
         if not command.flag & FLAG_RESPONSE and not body:
             return
@@ -97,7 +97,7 @@ class Meter:
         if connection in self._users:
             keys.append(Key("user", self._users[connection]))
         if found:
-            # The messages of one answer are of one topic.
+            # All messages of an answer are of one topic.
             keys.append(Key("topic", _topic_of(body, *found[0])))
         self._take(connection, keys, len(body), len(found), out=True)
 
@@ -115,7 +115,7 @@ class Meter:
 
 
 def _batch(body: bytes) -> Iterator[int]:
-    """Where each message of a batch begins."""
+    """The place of each message in a batch."""
     at = 0
     while len(body) - at >= 4:
         size = int.from_bytes(body[at : at + 4], "big", signed=True)
@@ -126,7 +126,7 @@ def _batch(body: bytes) -> Iterator[int]:
 
 
 def _records(body: bytes) -> Iterator[tuple[int, int]]:
-    """Begin and end of each stored record in the body of an answer; none when the body is something else."""
+    """Begin and end of each stored record in the body of an answer; empty for other bodies."""
     at = 0
     while len(body) - at >= MIN_RECORD_BYTES:
         size = int.from_bytes(body[at : at + 4], "big", signed=True)

@@ -24,7 +24,7 @@ MAX_RATE: Final = 2**50
 
 
 class QuotaTable(Component):
-    """Keeps the quotas; they reach slaves as other tables do.
+    """Keeps the quotas; they are copied to slaves like other tables.
 
     Args:
         written: returns when the changes of a table are on the device.
@@ -56,7 +56,7 @@ class QuotaTable(Component):
         return found
 
     async def set(self, quota: Quota) -> None:
-        """Give a quota, or remove it when it has no limit.
+        """Set a quota, or remove it if it has no limit.
 
         Raises:
             RemotingError: INVALID_PARAMETER, it names the field and what is expected.
@@ -97,14 +97,14 @@ class QuotaTable(Component):
             self._quotas.set(Key(kind, name), Quota.from_json(plain), self._clock.monotonic())
 
     async def start(self) -> None:
-        """Let the quotas of the file count."""
+        """Put the quotas of the file into force."""
         if self._quotas:
             self._events.publish(QuotasChanged(self._quotas.topics()))
 
     # -- metrics -----------------------------------------------------------------------------------------
 
     async def figures(self, text: Exposition) -> None:
-        """Add how often clients were not read for a while, and for how long."""
+        """Add how often reading from clients was paused, and for how long."""
         pauses = text.family(
             "orbitmq_quota_pauses_total", "counter", "Times that a client was not read for a quota"
         )

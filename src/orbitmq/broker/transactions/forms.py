@@ -185,7 +185,7 @@ def op_messages(
 ) -> list[OpMessage]:
     """Marks for finished half messages, as messages of the op topic.
 
-    offsets: of the finished messages in the half queue.
+    Args:
         offsets: of the finished messages in the half queue.
         limit_bytes: a body that has reached this size is closed (transactionOpMsgMaxSize).
     """

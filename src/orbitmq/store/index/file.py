@@ -57,7 +57,7 @@ class IndexFile:
         return self.next_entry <= 1
 
     def builder(self, slots: int, entries: int, buffer_entries: int) -> IndexBuilder:
-        """The builder that goes on writing this file."""
+        """The builder that continues writing this file."""
         builder = IndexBuilder(slots, entries, buffer_entries)
         builder.begin_time, builder.end_time = self.begin_time, self.end_time
         builder.begin_offset, builder.end_offset = self.begin_offset, self.end_offset
@@ -66,7 +66,7 @@ class IndexFile:
         return builder
 
     def write_entries(self, builder: IndexBuilder) -> None:
-        """Write the entries that the builder has collected. Only the builder knows them yet."""
+        """Write the entries that the builder has collected. So far only the builder has them."""
         count = builder.next_entry - builder.first_entry
         if not count:
             return
@@ -81,8 +81,8 @@ class IndexFile:
     def complete(self, builder: IndexBuilder) -> None:
         """Write slots and header, and return when the file is on the device.
 
-        Slots are all over the file and change with every message, so they are written once. A crash before
-        that loses nothing: an unfinished file is made again anyhow.
+        Slots are spread over the file and change with every message, so they are written once. A crash before
+        that loses nothing: an unfinished file is rebuilt anyway.
         """
         for at, piece in builder.take_changed_slots():
             self.segment.pwrite(piece, HEADER_BYTES + at)

@@ -1,7 +1,7 @@
 """The message index: finds messages by their keys. Derived from the log, in the background.
 
 Records are read where they lie in the log, a batch at a time in a worker thread, so that taking a message
-costs no more. After a crash the newest file is thrown away and made again from the log.
+costs no more. After a crash the newest file is deleted and rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class MessageIndex:
         # One batch or search at a time: a search must not see half a batch.
         self._busy = asyncio.Lock()
         self.following = Following(runtime, self, log, written, name="index")
-        # Store time of the newest message in a file that is complete and on the device.
+        # The newest store time in those files that are complete and on the device.
         self.sealed_time = 0
 
     # -- life ------------------------------------------------------------------------------------------
 
     def load(self, *, crashed: bool, sealed_time: int, position: int) -> None:
-        """Open the files. After a crash those that may be damaged are removed, to be made again.
+        """Open the files. After a crash those that may be damaged are removed, to be rebuilt.
 
         Args:
             sealed_time: of the checkpoint: files up to this store time were on the device.
@@ -113,7 +113,7 @@ class MessageIndex:
 
     @property
     def position(self) -> int:
-        """All records below are in the index."""
+        """All records below this offset are in the index."""
         return self.following.position
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class MessageIndex:
         """End the batch under way and bring the files to the device; :attr:`position` is then final.
 
         Raises:
-            OSError: the disk refused; the next start makes the newest file again.
+            OSError: the disk refused; the next start rebuilds the newest file.
         """
         await self.following.stop()
         if self._builder is not None:
@@ -166,19 +166,19 @@ class MessageIndex:
             return position
 
     def failed(self) -> int:
-        """A file that was being written is made again; complete files stay when no new one can be opened."""
+        """A file that was being written is rebuilt; complete files stay when no new one can be opened."""
         if self._builder is not None:
             self._drop_newest()
             self._builder = None
         return self._resume_at(True, -1)
 
     async def truncate(self, to: int) -> int:
-        """Files with entries of later records are removed, and made again as far as the log goes."""
+        """Files with entries of later records are removed, and rebuilt up to the end of the log."""
         async with self._busy:
             self._builder = None
             while self._files and self._files[-1].end_offset >= to:
                 self._drop_newest()
-            # The newest file left may have had a successor, though not full: it is made again too.
+            # The newest file left may have had a successor although it is not full: it is rebuilt too.
             self._drop_newest()
             self.sealed_time = self._files[-1].end_time if self._files else 0
             return min(self._resume_at(True, -1), to)

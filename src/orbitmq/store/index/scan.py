@@ -89,7 +89,7 @@ def select(
         entry: number of the newest entry in the hash's slot.
         next_entry: number of the first entry that is not written.
         begin, end: bounds of the seconds since the file's first message; both inclusive.
-    begin, end: bounds of the seconds since the file's first message; both inclusive."""
+    """
     if cython.compiled:
         return _select(cython.address(file[0]), slot_count, entry, next_entry, h, begin, end, limit)
     return _select(file, slot_count, entry, next_entry, h, begin, end, limit)
@@ -176,7 +176,7 @@ class IndexBuilder:
         return status
 
     def _fetch_ahead(self, log: Readable, at: int, room: int) -> None:
-        """Prefetch head and tail of a record some way ahead, as if all were as large as this one."""
+        """Prefetch head and tail of a later record, assuming that all are as large as this one."""
         size = self.reader.size
         ahead = at + AHEAD * size
         if ahead + size <= room:

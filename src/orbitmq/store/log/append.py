@@ -15,8 +15,8 @@ from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.writable import WriteGate
 
-# How much too late a delayed message may come when a clock was set back. Deliveries wait for as
-# much (CLOCKS_APART_MS of the broker's delay levels), or the message would come early.
+# How much too late a delayed message may be delivered when a clock was set back. Deliveries allow for as much
+# (CLOCKS_APART_MS of the broker's delay levels), or the message would be delivered early.
 LATE_AT_MOST_MS = 60_000
 
 
@@ -24,7 +24,7 @@ class Writer:
     """The writing half of a store. Runs on the event loop; the log writes out the batch.
 
     Args:
-        update_clock: sets the store time; returns it, ms. now_ms: that of the wall clock.
+        update_clock: sets the store time; returns it, ms.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Writer:
         if len(messages) == 1:
             most = max(most, self.config.largest_bytes)
         if self._appender.batch_room < size <= most:
-            # The limit for messages was raised while the broker runs, or was higher when it had this message.
+            # The limit for messages was raised while the broker runs, or was higher when the message was
+            # first stored.
             self._log.end_batch()
             self._appender.grow_batch(max(self.config.batch_bytes, size))
         if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
@@ -105,7 +106,7 @@ class Writer:
             self._log.roll()
 
     def _delay_begins(self) -> int:
-        """When a message's wait begins, ms: at its store time, which is all that a rebuilt queue knows.
+        """When a message's wait begins, ms: at its store time, the only time that a rebuilt queue has.
 
         But at the wall clock's time if the store time is far ahead, after the clock was set back.
         """

@@ -92,7 +92,7 @@ class Appender(QueueTable):
         return self.batch_base + self.batch_used
 
     def start_batch(self, base: int, file_end: int) -> None:
-        """Forget the written records; the next one gets the physical offset ``base``."""
+        """Forget the written records; the next record gets the physical offset ``base``."""
         self.batch_base = base
         self.file_end = file_end
         self.batch_used = 0
@@ -111,7 +111,7 @@ class Appender(QueueTable):
         self.batch_room = batch_bytes
 
     def check_room(self, slot: int, size_bytes: int, count: int) -> int:
-        """0 when ``count`` records of ``size_bytes`` altogether can be appended now, else why not."""
+        """0 if ``count`` records of ``size_bytes`` together can be appended now, else the reason."""
         base = slot * Q_WIDTH
         if self.batch_used + size_bytes > self.batch_room:
             return NO_ROOM

@@ -29,8 +29,8 @@ class CommitLog:
     """Writes each batch with one ``pwrite`` and rolls to the next file.
 
     Args:
-        arrived: told the queue slots that got records and are watched.
-        failed: told when the disk refuses; unwritten records stay in the batch.
+        arrived: called with the watched queue slots that got records.
+        failed: called when the disk refuses; unwritten records stay in the batch.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CommitLog:
         self.wakers: list[Callable[[], None]] = []
 
     def open_at(self, offset: int) -> None:
-        """Go on writing at ``offset``, the end of the log."""
+        """Continue writing at ``offset``, the end of the log."""
         self.received = offset
         if self.files.segment(offset) is None:
             if self.files.count == 0:
@@ -125,7 +125,7 @@ class CommitLog:
             self._flusher.advance(self._appender.batch_base)
 
     def end_batch(self) -> None:
-        """Write the batch, show it to readers and let the flusher know.
+        """Write the batch, show it to readers and tell the flusher.
 
         Raises:
             StoreClosedError: the disk refused the bytes; they stay unacknowledged and invisible.
@@ -149,7 +149,7 @@ class CommitLog:
             if at > self._keep_ahead_from:
                 self._keep_ahead()
         try:
-            # Before the flush begins: a broker that is sent the batch can flush it at the same time.
+            # Before the flush begins, so that a follower can flush the batch at the same time.
             for wake in self.wakers:
                 wake()
         finally:
@@ -287,7 +287,7 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def advance_to(self, whole: int) -> None:
-        """Show the records dispatched up to ``whole``, the end of a record, and let the flusher know.
+        """Show the records dispatched up to ``whole``, the end of a record, and tell the flusher.
 
         Raises:
             StoreClosedError: the disk has no room behind it. Dispatched records are shown all the same.
@@ -309,7 +309,7 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {refused}") from refused
 
     def _enter_next(self, whole: int) -> OSError | None:
-        """Go on in the file that begins at ``whole``; the error when the disk refuses."""
+        """Continue in the file that begins at ``whole``; returns the error if the disk refuses."""
         try:
             if self.files.segment(whole) is None:
                 self.files.add()
@@ -342,7 +342,7 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
-        """Remove all records from ``to`` on, durably; the log goes on there. Nothing reads it meanwhile.
+        """Remove all records from ``to`` on, durably; the log continues there. Nothing reads it meanwhile.
 
         Raises:
             OSError: the disk refused half way. That is final until a new start.
@@ -360,10 +360,10 @@ class CommitLog:
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:
-            wake()  # readers given more must know before other bytes take that place
+            wake()  # readers that were given more must hear of it before other bytes take that place
 
     def roll(self) -> None:
-        """Close the current file with a blank record and go on in the next one."""
+        """Close the current file with a blank record and continue in the next one."""
         self.end_batch()
         end = self._appender.batch_base
         left = self._segment_start + self.files.file_bytes - end

@@ -59,7 +59,7 @@ class LogFiles:
                     "set mappedFileSizeCommitLog to the size the folder was written with"
                 )
             size = self._files.size_bytes(path)
-            # A crash right behind the creation of the last file leaves it empty.
+            # A crash right after the creation of the last file leaves it empty.
             if size != self.file_bytes and (size or place != len(starts) - 1):
                 raise StoreError(
                     f"{path} has {size} bytes, expected {self.file_bytes}: "
@@ -143,7 +143,7 @@ class LogFiles:
         return found
 
     def parts_at(self, places: Iterable[int]) -> list[tuple[str, int]]:
-        """The file of each place, and where in it that lies; places without a file are left out."""
+        """The file of each place, and the place's position in it; places without a file are left out."""
         found = []
         for place in places:
             segment = self.segment(place)
@@ -159,7 +159,7 @@ class LogFiles:
 
 
 def place_in(segment: Segment, offset: int) -> int:
-    """Where an offset of the log lies in the log file with this first offset; 0: before the file."""
+    """The position of a log offset in the log file with this first offset; 0: it is before the file."""
     return max(0, offset - int(segment.path.rpartition("/")[2]))
 
 

@@ -20,11 +20,11 @@ FLUSH_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class FlushListener(Protocol):
-    """Is told how far the log is safe."""
+    """Hears up to where the log is safe."""
 
     @property
     def waits(self) -> bool:
-        """Whether the listener waits for more to be safe: then new bytes are flushed at once."""
+        """Whether the listener waits for more bytes to be safe: then new bytes are flushed at once."""
         ...
 
     def advance(self) -> None:
@@ -37,20 +37,20 @@ class FlushListener(Protocol):
 
 
 class Flusher:
-    """Knows how far the log is written and how far it is on the device.
+    """Keeps up to where the log is written and up to where it is on the device.
 
-    With ``sync`` the log is safe as far as the device has it, else as far as it is written. A flush starts
-    when somebody waits for written bytes, see :meth:`want`. After a flush that carried more than is written
-    now, it waits until the current iteration of the event loop has written its messages: fewer
-    flushes carry more, and while a flush is under way the loop has something to do.
+    With ``sync`` the log is safe up to where the device has it, else up to where it is written. A flush
+    starts when somebody waits for written bytes, see :meth:`want`. If the last flush carried more bytes than
+    are written now, the next one waits until the current iteration of the event loop has written its
+    messages: fewer flushes carry more, and the loop works while a flush is under way.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
-        failed: told once when a flush failed; nothing becomes safe after that.
+        failed: called once when a flush failed; nothing becomes safe after that.
 
     Attributes:
-        written, flushed: how far the log is in its files, and on the device.
-        safe: how far it is safe.
+        written, flushed: up to where the log is in its files, and on the device.
+        safe: up to where it is safe.
         times: how long flushes took, in seconds.
     """
 
@@ -73,7 +73,7 @@ class Flusher:
         self._began = 0.0
         self._wanted = 0
         self._running = False
-        # Futures of those who wait for the log to be safe, or for the end of the run under way.
+        # Futures that wait for the log to be safe, or for the end of the run under way.
         self._passes: list[asyncio.Future[None]] = []
         # Called when a flush has ended, well or not.
         self.watchers: list[Callable[[], None]] = []
@@ -83,7 +83,7 @@ class Flusher:
         self.safe = 0
 
     def attach(self, listener: FlushListener) -> None:
-        """Tell ``listener`` from now on how far the log is."""
+        """Tell ``listener`` from now on up to where the log is safe."""
         self._listener = listener
 
     def begin(self, offset: int) -> None:
@@ -91,7 +91,7 @@ class Flusher:
         self.written = self.flushed = self.safe = offset
 
     def want(self, offset: int) -> None:
-        """Somebody waits for the log to be safe up to ``offset``."""
+        """A caller waits for the log to be safe up to ``offset``."""
         if offset > self._wanted:
             self._wanted = offset
         # A waiter that arrives after its bytes were written must start the flush itself.
@@ -117,7 +117,7 @@ class Flusher:
             self._wake()
 
     def _start(self) -> None:
-        """Bring the bytes written by now to the device, off the loop; one such run at a time."""
+        """Bring the bytes written by now to the device, in a thread; one such run at a time."""
         target = self.written
         self._began = self._runtime.clock.monotonic()
         try:
@@ -145,7 +145,7 @@ class Flusher:
             watch()
 
     def _go_on(self, carried: int) -> None:
-        """Begin a flush after one of this many bytes."""
+        """Begin a flush; the last one carried this many bytes."""
         if self.written - self.flushed < carried:
             self.end_batch_soon()
         else:
@@ -180,10 +180,10 @@ class Flusher:
             self.fail(error)
 
     def _write_again(self, segments: list[Segment]) -> None:
-        """Bring files to the device while another run is under way, whose result only the loop will hear.
+        """Bring files to the device while another run is under way, whose result only the loop gets.
 
-        The system reports an error once for each descriptor, so this opens others. And bytes that the other
-        run failed to write, which therefore count as clean, are written again.
+        The system reports an error once for each descriptor, so this opens others. It also rewrites bytes
+        that the other run failed to write, as the system counts these as clean.
         """
         for segment in segments:
             again = self._runtime.files.open_segment(segment.path, segment.size_bytes)

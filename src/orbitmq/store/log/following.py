@@ -18,7 +18,7 @@ from orbitmq.store.ports import LogPiece
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 4 << 20
-# The pause between two pieces: a piece for each message would cost more than taking the message.
+# The pause between two pieces: one piece for each message would cost more than storing the message.
 PAUSE_SECONDS = 0.005
 RETRY_SECONDS = 10.0
 # A follower that keeps failing is logged this often.
@@ -28,29 +28,29 @@ CATCH_UP_PIECES = 64
 
 
 class LogFollower(Protocol):
-    """A structure made from the log, piece by piece."""
+    """A structure that is derived from the log, piece by piece."""
 
     async def take(self, piece: LogPiece) -> int:
-        """Take the records from the piece's start on; returns the log offset to go on with.
+        """Take the records from the piece's start on; returns the log offset to continue at.
 
         The next call comes only after this one has returned. Long work belongs in a thread.
 
         Raises:
             OSError: the disk refused; :meth:`failed` gives the place to go on, ten seconds later.
-            LogDamagedError: no record begins where one should: the follower goes on with the next file of the
-                log.
+            LogDamagedError: no record begins where one should: the follower continues with the next file of
+                the log.
         """
         ...
 
     def failed(self) -> int:
-        """:meth:`take` was refused by the disk; returns the log offset to go on with."""
+        """:meth:`take` was refused by the disk; returns the log offset to continue at."""
         ...
 
     async def truncate(self, to: int) -> int:
         """The log is about to end at ``to``: forget everything made of later records, durably.
 
         Returns:
-            The log offset to go on with: ``to`` or lower.
+            The log offset to continue at: ``to`` or lower.
         """
         ...
 
@@ -86,7 +86,7 @@ class Following:
         self._end = end
         self._piece_bytes = piece_bytes
         self._failures_log = LogLimiter(logger, FAILURES_LOGGED_SECONDS)
-        # Monotonic seconds before which there is no next piece; 0: no failure.
+        # After a failure, monotonic seconds before which no piece is handed out; 0: no failure.
         self._retry_at = 0.0
         # One piece at a time, and none while the log is being truncated.
         self._busy = asyncio.Lock()
@@ -116,7 +116,7 @@ class Following:
             try:
                 worked = await self.step()
             except Exception as error:
-                # A mistake of ours: it must be seen, but must not end the follower for good.
+                # A bug of ours: log it, and keep the follower running.
                 self._failures_log.write(
                     logging.ERROR,
                     "mistake",
@@ -148,7 +148,7 @@ class Following:
         return max(0.001, self._retry_at - self._runtime.clock.monotonic())
 
     async def step(self) -> bool:
-        """Hand out the next piece; ``False`` when there is no piece, or not now."""
+        """Hand out the next piece; ``False``: there is no piece, or it has to wait."""
         async with self._busy:
             piece = self._next_piece()
             if piece is None:
@@ -186,7 +186,7 @@ class Following:
         return LogPiece(self.position, min(end, base + self._log.file_bytes), segment.view(), base)
 
     def _skip_file(self, piece: LogPiece) -> bool:
-        """Go on with the file behind the damaged one; the newest file has no other behind it."""
+        """Continue with the file after the damaged one; after the newest file there is none."""
         if self._log.segment(piece.file_end) is None:
             self._retry_at = math.inf
             return False

@@ -56,7 +56,7 @@ _SIGN = 0x80000000
 def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
     """Java's ``String.hashCode`` of UTF-8 text, continued from ``h``; invalid UTF-8 counts as U+FFFD."""
     while at < end:
-        # Four letters of ASCII at a time: one multiplication waits for the one before.
+        # Four letters of ASCII at a time, as each multiplication waits for the previous one.
         while end - at >= 4 and (buf[at] | buf[at + 1] | buf[at + 2] | buf[at + 3]) < 0x80:
             h = (h * 923521 + buf[at] * 29791 + buf[at + 1] * 961 + buf[at + 2] * 31 + buf[at + 3]) & _MASK
             at += 4
@@ -179,7 +179,7 @@ class RecordReader:
         return RECORD
 
     def has_hole(self, buf: Readable) -> bool:
-        """Whether a power loss left a hole in the last record read, where its checksum does not reach.
+        """Whether a power loss left a hole in the last record read, outside of its checksum.
 
         The checksum is of the body. A hole ends with a block or with the written log, and neither
         topics nor properties have zeros. ``buf`` is a whole log file.

@@ -2,8 +2,8 @@
 
 A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. There are
 many queues, so the check looks only at the size of each file and at its first and last entry. Places in the
-log rise from entry to entry, so files that changed places with each other are noticed, too. An entry
-between them is looked at when it is read (``mending.py``).
+log rise from entry to entry, so swapped files are noticed, too. An entry between them is looked at when it is
+read (``mending.py``).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class ConsumeQueue:
             if is_file_name(name):
                 number, rest = divmod(int(name), self.file_bytes)
                 size = self._files.size_bytes(f"{self.folder}/{name}")
-                # A crash right behind the creation leaves an empty file.
+                # A crash right after the creation leaves an empty file.
                 if rest or size not in (0, self.file_bytes):
                     raise StoreError(
                         f"{self.folder}/{name} has {size} bytes, expected {self.file_bytes}: "
@@ -110,7 +110,7 @@ class ConsumeQueue:
         return low
 
     def entry(self, offset: int) -> Entry:
-        """(physical offset, size, tags code) of ``offset``; zeros where there is no file."""
+        """(physical offset, size, tags code) of ``offset``; zeros if there is no file."""
         number, place = divmod(offset, self.entries_per_file)
         segment = self._segment(number)
         if segment is None:
@@ -130,7 +130,7 @@ class ConsumeQueue:
     def end_below(self, physical_offset: int, low: int, high: int) -> int:
         """The first offset from ``low`` to ``high`` whose record is at or behind ``physical_offset``.
 
-        Offsets without an entry count as behind: after a crash some entries got written and some did not.
+        Offsets without an entry count as behind it: after a crash some entries are written and some are not.
         """
         while low < high:
             middle = (low + high) // 2
@@ -172,7 +172,7 @@ class ConsumeQueue:
     def begin_at(self, offset: int) -> set[int]:
         """Remove all entries; earlier entries in the file of ``offset`` are marked as skipped.
 
-        There is a file afterwards, unless ``offset`` is 0: it shows where the queue goes on.
+        Afterwards there is a file, unless ``offset`` is 0: it shows where the queue continues.
         """
         for number in sorted(self._numbers):
             self._remove(number)
@@ -184,7 +184,7 @@ class ConsumeQueue:
     def cut(self, next_offset: int) -> set[int]:
         """Remove the entries from ``next_offset`` on, if there are any."""
         number, place = divmod(next_offset, self.entries_per_file)
-        # Without an earlier file, an empty one is all that shows where the queue goes on.
+        # Without an earlier file, only an empty one shows where the queue continues.
         keeps_empty = 0 < number == min(self._numbers, default=0)
         for other in sorted(self._numbers):
             if other > number or (other == number and place == 0 and not keeps_empty):

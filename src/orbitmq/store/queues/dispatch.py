@@ -95,7 +95,7 @@ class Dispatcher:
     # -- the table of queues: Python side --------------------------------------------------------------
 
     def add(self, topic: bytes, queue_id: int, slot: int, *, needs_code: bool) -> None:
-        """Records of this queue go to ``slot``; a negative slot: they are passed over."""
+        """Records of this queue go to ``slot``; with a negative slot they are skipped."""
         if self.rows_used > self.places_mask // 2:
             self._grow()
         length = len(topic)
@@ -117,7 +117,7 @@ class Dispatcher:
         self._place_row(self.rows_used)
 
     def _make_tables(self, places_mask: int) -> None:
-        """Make tables with places for this mask, and rows for half of them."""
+        """Make tables with ``mask`` + 1 places, and rows for half of them."""
         self.places_mask = places_mask
         self.places = array("q", bytes(8 * (places_mask + 1)))
         self.rows = array("q", bytes(8 * R_WIDTH * (places_mask // 2 + 1)))

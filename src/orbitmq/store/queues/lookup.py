@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 if not cython.compiled:
     from orbitmq.message.octets import copy, get_i32, get_i64
 
-# C integers in the compiled module, so that no Python object is touched on the path of a message.
+# C integers in the compiled module, so that no Python object is touched for a message.
 Q_NEXT = layout.Q_NEXT
 Q_TAIL = layout.Q_TAIL
 Q_TAIL_FIRST = layout.Q_TAIL_FIRST
@@ -275,7 +275,7 @@ class Lookup:
     ) -> int:
         """Copy the records of the loaded entries that pass, until there are enough of them.
 
-        READ_NO_SPACE: the next one is too much for ``max_bytes`` or ``out_room``.
+        READ_NO_SPACE: the next one exceeds ``max_bytes`` or ``out_room``.
         """
         if cython.compiled:
             for i in range(min(AHEAD, self.loaded)):

@@ -1,8 +1,8 @@
-"""After a topic was deleted and made again, its queues must hold no messages of the earlier topic.
+"""Keeps messages of a deleted topic out of the queues of a later topic with the same name.
 
-A broker that sees both events deletes the queues in between. A copy of the log that was away meanwhile, and
-queues rebuilt from the log, have the records of both topics. A queue with new records begins anew at 0 with
-the first of them; a queue without new records has to be emptied.
+A broker that sees both events deletes the queues in between. A broker that was away meanwhile, and queues
+rebuilt from the log, have the records of both topics. A queue with new records begins anew at 0 with the
+first of them; a queue without new records has to be emptied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopicIncarnations:
         doubtful: whether queues were read from the log, and may hold messages deleted in an earlier run.
         rebuilt: whether all queues were.
         ours: whether no RocketMQ broker used the folder since. After one has, creation times prove nothing.
-        newest_ms: no message had a later time when the store was opened. The clock may be behind it.
+        newest_ms: the latest time of a message when the store was opened. The clock may be behind it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TopicIncarnations:
         self._reader = reader
         self._update_clock = update_clock
         self._known: dict[str, Made] = {}
-        # Topics whose queues are checked when another broker tells of them once more.
+        # Topics whose queues are checked when another broker sends them once more.
         self._awaited: set[str] = set()
         self.doubtful = False
         self.rebuilt = False
@@ -48,9 +48,9 @@ class TopicIncarnations:
         self.newest_ms = 0
 
     def now(self, topic: str) -> Made | None:
-        """The creation of a topic now; ``None``: all messages there are its own.
+        """The creation of a topic made now; ``None``: all messages in its queues are its own.
 
-        Its messages may be here before the topic: those of a master that has not told its topics yet.
+        Messages may be here before their topic, if they come from a master that has not sent its topics yet.
         """
         end = self._appender.end
         if not end or any(slot >= 0 and self._next_of(slot) for slot in self._queues.slots_of(topic)):
@@ -61,20 +61,20 @@ class TopicIncarnations:
         """Note at the start of the store a topic's creation that was already known.
 
         Args:
-            copies: whether another broker will tell of the topic once more.
+            copies: whether another broker will send the topic once more.
         """
         self._note(topic, made)
         if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
         elif copies:
-            # Also after a clean stop: it may have come before the last changes were told once more.
+            # Also after a clean stop: the last changes may not have been sent again before it.
             self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
         """Note a topic's creation that has just become known.
 
-        A log that reaches the place only now may be another one than that in which the topic was made. A new
-        link tells of the topic once more, which shows that this is the same log.
+        If the log reaches the place only now, it may not be the log in which the topic was made. A new link
+        sends the topic once more, which proves that it is.
         """
         news = self._known.get(topic) != made
         if news:
@@ -86,7 +86,7 @@ class TopicIncarnations:
         try:
             self._empty_older(topic, made, quiet=news)
         except OSError as error:
-            self.forget(topic)  # told again, the topic counts as news
+            self.forget(topic)  # when it is sent again, the topic counts as new
             logger.error("queues of topic %s keep older messages until it is told again: %s", topic, error)
 
     def forget(self, topic: str) -> None:
@@ -104,19 +104,20 @@ class TopicIncarnations:
         self._awaited.discard(topic)
         if made.log_offset > self._appender.end:
             self._awaited.add(topic)
-            # Messages put here meanwhile are this topic's: their times must show it, whatever our clock does.
+            # Messages put here from now on belong to this topic: their times must show it, whatever our clock
+            # says.
             self._appender.now_ms = max(self._appender.now_ms, made.time_ms)
 
     def _next_of(self, slot: int) -> int:
         return self._appender.get(slot, table.Q_NEXT)
 
     def _empty_older(self, topic: str, made: Made, *, quiet: bool) -> None:
-        """Empty the queues that hold messages of an earlier topic.
+        """Empty the queues with messages of an earlier topic.
 
         A queue has messages of one topic only: the first message of another begins it anew.
 
         Args:
-            quiet: also queues that have no messages any more: where they go on is told later, if at all.
+            quiet: also queues without messages left: their next offset is sent later, if at all.
         """
         emptied = []
         for queue_id, slot in enumerate(self._queues.slots_of(topic)):
@@ -136,8 +137,8 @@ class TopicIncarnations:
             return False
         place, size, _ = self._queues.entry(slot, low)
         if size <= 0:
-            # The file is damaged, or was emptied since the positions were saved: then the last entry
-            # was restored from the log meanwhile, or there is none.
+            # The file is damaged, or was emptied after the positions were saved: then its last entry was
+            # restored from the log, or there is none.
             place, size, _ = self._queues.entry(slot, self._next_of(slot) - 1)
             if size <= 0:
                 return known >= 0

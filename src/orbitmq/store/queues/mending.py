@@ -1,9 +1,9 @@
-"""Consume queue entries that lead to no message of their queue: they are made anew from the log.
+"""Repairs consume queue entries that lead to no message of their queue, from the log.
 
 A start looks at the first and the last entry of each file. An entry between them may still be empty or wrong,
-if a disk or a copy lost a part of the file. Its message is in the log, between those of its neighbours
-in the queue, so that part of the log is searched when somebody reads the entry. The part may be long: each
-call searches a piece of it, and the reader of the entry comes again.
+if a disk or a copy lost a part of the file. Its message is in the log, between those of its neighbours in the
+queue, so that part of the log is searched when the entry is read. The part may be long: each call searches a
+piece of it, and the reader tries again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 # The most bytes that one call searches: some milliseconds.
 PIECE_RECORDS = 2048
 PIECE_BYTES = 8 << 20
-# How many searches under way, and searched parts of queues, are kept: the oldest are forgotten, and
-# searched again when somebody reads there.
+# How many searches under way, and searched parts of queues, are kept: the oldest are forgotten, and searched
+# again if they are read.
 MOST_SEARCHES = 64
 MOST_SEARCHED = 1024
 
@@ -53,7 +53,7 @@ class _Search:
     Attributes:
         low, high: queue offsets of the right entries, or where the queue begins and ends.
         at, end: the part of the log still to be searched.
-        written: entries made anew.
+        written: entries repaired.
     """
 
     slot: int
@@ -100,7 +100,7 @@ class Mending:
             OSError: the entry was found, and the disk refused it.
         """
         if self._cuts != self._queues.cuts:
-            # The queue gives its offsets again.
+            # The queue assigns its offsets again.
             self._cuts = self._queues.cuts
             self._searches.clear()
             self._searched.clear()
@@ -181,7 +181,7 @@ class Mending:
                 return False
             segment = self._log.segment(search.at)
             if segment is None or not self._is_record(segment.view(), search.at):
-                # The rest of the file is blank, or its records cannot be told apart.
+                # The rest of the file is blank, or its records cannot be separated.
                 search.at = self._log.start_of(search.at) + self._log.file_bytes
                 continue
             size = self._record.size

@@ -1,4 +1,4 @@
-"""How far each consume queue reaches, in one file: a start reads it instead of the folders of all queues.
+"""The ends of all consume queues in one file: a start reads it instead of the folders of all queues.
 
 The file is derived: the checkpoint names the trusted one by its checksum, together with the log offset
 up to which the positions count. There are two file names, written in turn, so that the trusted file is never

@@ -33,7 +33,7 @@ MAX_OPEN_QUEUES = 256
 # With more changed files one call for the whole file system is cheaper than one for each.
 SYNC_EACH_LIMIT = 64
 
-# Gets an entry, its queue id and its queue offset; tells whether the log has the entry's record.
+# A check whether the log has an entry's record: gets the entry, its queue id and its queue offset.
 IsStored = Callable[[tuple[int, int, int], int, int], bool]
 
 
@@ -62,7 +62,7 @@ class Queues:
     Attributes:
         topics: the topics that were set; only their queues are found by :meth:`slot`.
         dropped: how many topics were dropped: their slots must not be used any more.
-        cuts: how often queues lost messages at their end or began anew: their offsets are given again.
+        cuts: how often queues lost messages at their end or began anew, so that offsets are assigned again.
         moved: slots that :meth:`go_on_at` has moved, with their new offset: not on the disk yet.
     """
 
@@ -83,7 +83,7 @@ class Queues:
         self._ids = array("i")
         self._open: OrderedDict[int, ConsumeQueue] = OrderedDict()
         self._unsynced: set[tuple[int, int]] = set()
-        # Changed files that the device refused in part: entries that count as written may be missing.
+        # Changed files of which the device refused a part: entries that count as written may be missing.
         self._doubtful: set[tuple[int, int]] = set()
         self._file_created = False
         self.dropped = 0
@@ -182,13 +182,13 @@ class Queues:
             self._runtime.files.remove_tree(f"{self._config.consume_queue_path}/{topic}")
 
     def unknown_topics(self) -> list[str]:
-        """Topics that have queues on disk but were not set."""
+        """Topics with queues on disk that were not set."""
         return sorted(self._stored.keys() - self.topics.keys())
 
     # -- positions -------------------------------------------------------------------------------------
 
     def positions(self) -> QueuePositions:
-        """How far each queue reaches with its visible messages."""
+        """The positions of all queues, counting visible messages."""
         appender = self._appender
         return QueuePositions(
             topics=["" if known.dropped else known.topic for known in self._by_number],
@@ -444,7 +444,7 @@ class Queues:
         return f"{self._config.consume_queue_path}/{known.topic}/{queue_id}/{file_name(start)} at {at}"
 
     def restart(self, slot: int, offset: int) -> None:
-        """Let the queue begin anew, empty, at ``offset``."""
+        """Empty the queue and let it begin anew at ``offset``."""
         self.cuts += 1
         with self._mutex:
             self._lookup.drop_entry_map(slot)
@@ -454,7 +454,7 @@ class Queues:
             self._appender.set(slot, table.Q_CHECKED, 1)
 
     def restart_all(self) -> None:
-        """Let every queue begin anew with its next record, at whatever offset that has."""
+        """Let every queue begin anew with its next record, at that record's offset."""
         for slot, following in enumerate(self._appender.column(table.Q_NEXT)):
             if following and self.alive(slot):
                 self.restart(slot, 0)
@@ -481,7 +481,7 @@ class Queues:
         ]
 
     def go_on_at(self, slot: int, offset: int) -> bool:
-        """Let an empty queue give its next record a later offset; ``False``: it has messages, or is further.
+        """Let an empty queue give its next record a later offset; ``False``: it has messages or is further.
 
         Only in memory: a queue that never gets a message costs no file until :meth:`file_moved`.
         """
@@ -496,7 +496,7 @@ class Queues:
             return True
 
     def file_moved(self, slots: list[int]) -> None:
-        """Let the files of moved queues show where they go on.
+        """Let the files of moved queues show their next offsets.
 
         Raises:
             OSError: the disk refused.

@@ -76,14 +76,14 @@ class Reader:
             return GetResult(GetStatus.FOUND, body, lookup.read_count, lookup.read_next, low, high)
         if status == table.READ_NO_MATCH:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, lookup.read_next, low, high)
-        # The file is gone (cleaning) or the entry names no record: go on behind it.
+        # The file is gone (cleaning) or the entry names no record: continue after it.
         broken = max(lookup.read_next, offset)
         self._tell_broken(slot, broken)
         following = broken + 1
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
     def _mend(self, slot: int, offset: int) -> Mended:
-        """Look for the message of an entry that leads to no record."""
+        """Search the message of an entry that leads to no record."""
         if 0 <= self._appender.get(slot, table.Q_MIN_PLACE) < self._log.first:
             return Mended.NOT_IN_LOG  # cleaning is about to shorten the queue
         try:
@@ -123,14 +123,14 @@ class Reader:
     def _read(
         self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, filter: MessageFilter
     ) -> int:
-        """Read, mapping files and growing the output as the appender asks for it."""
+        """Read; map files and grow the output as the lookup asks for it."""
         status = table.READ_BROKEN
         for _ in range(4):
             status = self._lookup.read_messages(
                 slot, offset, last, max_count, max_bytes, filter.codes, filter.count, self._output
             )
             if status == table.READ_NEED_ENTRIES:
-                # The earlier file has been looked through and is not mapped now: start behind it.
+                # The earlier file was searched and is no longer mapped: start after it.
                 offset = self._lookup.read_next
                 if not self._queues.map_entries(slot, self._lookup.need):
                     return table.READ_BROKEN
@@ -138,7 +138,7 @@ class Reader:
                 self._output = bytearray(self._lookup.entry_size)
             else:
                 return status
-        # After this many files without a match, the reader goes on at the next file.
+        # After this many files without a match, the next read continues at the next file.
         return table.READ_NO_MATCH if status == table.READ_NEED_ENTRIES else status
 
     def entry(self, slot: int, offset: int) -> tuple[int, int, int] | None:
@@ -188,7 +188,7 @@ class Reader:
         return low
 
     def record_at(self, physical_offset: int, *, damaged: bool = False) -> bytes | None:
-        """The record that begins exactly at this place; ``None``: no record does.
+        """The record that begins exactly at this place; ``None``: none begins there.
 
         Args:
             damaged: also return a record whose body does not match its checksum. Such a record may be shown,

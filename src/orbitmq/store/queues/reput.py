@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 # Gets properties and store time in ms of a record; gives the number for its consume queue entry.
 TagsCodeOf = Callable[[bytes, int], int]
-# Gets slot, queue offset and log offset of a record that does not follow the one before it in its queue,
-# and its size; answers True: try the record again, False: it gets no entry.
+# Gets slot, queue offset and log offset of a record that does not follow the one before it in its queue, and
+# its size; returns True: try the record again, False: it gets no entry.
 Settle = Callable[[int, int, int, int], bool]
 
 

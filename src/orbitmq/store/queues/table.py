@@ -42,7 +42,7 @@ CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 # A queue's ring begins small and grows: most queues get few messages.
 FIRST_RING = 8
 RING_GROWTH = 8
-# With more bytes of rings than this, rings whose entries are all in their files are taken back.
+# If rings take more bytes than this, those whose entries are all in their files are released.
 RINGS_BYTES = 64 << 20
 
 
@@ -197,7 +197,7 @@ class QueueTable:
         self.q[base + Q_TAIL_FIRST] = self.q[base + Q_NEXT]
 
     def _free_idle_rings(self) -> None:
-        """Take back the rings of queues whose entries are all in their files."""
+        """Release the rings of queues whose entries are all in their files."""
         for slot in range(self.slots):
             base = slot * Q_WIDTH
             if self.q[base + Q_RING] > 0 and self.q[base + Q_SAVED] == self.q[base + Q_NEXT]:
@@ -273,7 +273,7 @@ class QueueTable:
         return arrived
 
     def count_from_here(self) -> None:
-        """Forget the growth so far: messages visible now were there before."""
+        """Do not count messages that are visible now as new."""
         for slot in range(self.slots):
             self.q[slot * Q_WIDTH + Q_COUNTED] = self.q[slot * Q_WIDTH + Q_VISIBLE]
         self.grown = []

@@ -1,10 +1,10 @@
-"""The checkpoint file: how far log and queues are known to be on the device.
+"""The checkpoint file: up to where log and queues are known to be on the device.
 
 The first five numbers are RocketMQ's (timestamps of the newest flushed record in log, queues and index, then
 two offsets). Behind them, in space that RocketMQ leaves alone, OrbitMQ keeps the exact log offset up to which
 log and queues are on the device, how far a clean stop had indexed the messages, and which file has the
 positions of the queues. The checksum of this part covers RocketMQ's numbers too: if a Java broker used the
-folder in between, it has changed them, and OrbitMQ's part does not count any more.
+folder in between, it has changed them, and OrbitMQ's part is no longer valid.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MAGIC = b"orbitmq2"
 class Checkpoint:
     """Times in ms; offsets in bytes of the log. An offset of ours is -1 when it is unknown.
 
-    Without a ``queue_timestamp`` the queues are not complete, whatever files they have; then the offsets
-    speak of the log.
+    Without a ``queue_timestamp`` the queues are not complete, whatever files exist; then the offsets are
+    valid for the log only.
     """
 
     log_timestamp: int = 0

@@ -1,6 +1,6 @@
 """Refuses folders of a RocketMQ broker in a form that OrbitMQ cannot read.
 
-A start that ignored them would lack topics, offsets or messages, or misread records. The error says what to
+Without this check, topics, offsets or messages would be missing, or records misread. The error says what to
 do.
 """
 

@@ -50,7 +50,7 @@ class Opened:
     """The state in which the files were found.
 
     Attributes:
-        crashed: whether the last stop was not a clean one.
+        crashed: whether the last stop was not clean.
         checkpoint: the checkpoint of that run.
         start: the log offset from which records were read.
         positions_name: number of the queue positions' file that was read, -1: none; ``positions_bytes``: its
@@ -82,7 +82,8 @@ class Opening:
         codes: topics that keep a number of their own in place of the tags code.
 
     Attributes:
-        percent_read: how much of what is to be read of the log is read; ``None`` before the first record.
+        percent_read: the percentage of the log's part to be read that has been read; ``None`` before the
+            first record.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Opening:
         self._codes = codes
         self.cancelled = False
         self.percent_read: int | None = None
-        # Slots and next offsets of queues according to damaged files.
+        # By slot, the next offsets of queues according to damaged files.
         self._ends: list[tuple[int, int]] = []
         self._positions: tuple[QueuePositions, int, int] | None = None
         self._positions_name = -1
@@ -188,15 +189,15 @@ class Opening:
             )  # fmt: skip
 
     def _queues_lost(self, checkpoint: Checkpoint) -> bool:
-        """Whether the queues have to be made anew from the log, whatever their files say."""
+        """Whether the queues have to be rebuilt from the log, whatever their files say."""
         files, root = self._runtime.files, self._config.root
-        # Deleting the folder consumequeue requests that.
+        # An operator requests that by deleting the folder consumequeue.
         if not files.is_dir(self._config.consume_queue_path):
             return True
         # They were still being rebuilt when the last run ended.
         if not checkpoint.queue_timestamp and files.exists(f"{root}/checkpoint"):
             return True
-        # A Java broker with enableConsumeQueueExt keeps the tags' codes in files of their own.
+        # A Java broker with enableConsumeQueueExt keeps the tags codes in separate files.
         return checkpoint.safe_offset < 0 and files.is_dir(f"{root}/consumequeue_ext")
 
     def _queues_damaged(self, checkpoint: Checkpoint) -> bool:
@@ -225,7 +226,8 @@ class Opening:
     def _note_rebuild(self, checkpoint: Checkpoint) -> None:
         """Note that the queues are not complete until the next checkpoint.
 
-        Otherwise a kill in between would leave files of some queues, and nothing shows that others lack.
+        Otherwise a kill in between would leave files of some queues, and nothing would show that others are
+        missing.
         """
         if self._files.count:
             root = self._config.root
@@ -233,7 +235,7 @@ class Opening:
             write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
 
     def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
-        """Note that queues are on the device only up to ``start``, where our checkpoint says more.
+        """Note that queues are on the device only up to ``start``, if our checkpoint says more.
 
         Entries behind are written again: a power loss before the next checkpoint may destroy them.
         """
@@ -242,7 +244,7 @@ class Opening:
             write_checkpoint(self._runtime, f"{self._config.root}/checkpoint", lowered)
 
     def _keep_ends(self) -> None:
-        """Let rebuilt queues without a message go on where they ended: no record of the log shows it."""
+        """Let rebuilt queues without a message continue at their old end, which no record shows."""
         for slot, following in self._ends:
             self._queues.go_on_at(slot, following)
         if self._positions is None:
@@ -256,12 +258,12 @@ class Opening:
     def _make_room(self, border: int) -> None:
         """Delete old log files below ``border`` when the disk has no room for a start's own files.
 
-        Cleaning does so in a running store; without this, one stopped by a full disk could not start.
+        Cleaning does so in a running store; without this, a store stopped by a full disk could not start.
         """
         files = self._files
         wanted = min(2 * files.file_bytes, ROOM_BYTES)
         lacking = wanted - self._runtime.files.disk_bytes(self._config.commit_log_path)[1]
-        # Counted, not measured again: some file systems free the space later.
+        # Computed, not measured again: some file systems free the space later.
         for _ in range(-(-lacking // files.file_bytes)):
             if files.count > 1 and files.first + files.file_bytes <= border:
                 logger.warning("the disk is full: deleted commit log file %s", files.remove_first())
@@ -272,10 +274,10 @@ class Opening:
         return max(start, safe) if self._is_border(safe) else start
 
     def _bring_to_device(self, start: int, *, again: bool) -> None:
-        """Bytes read from ``start`` on will count as flushed: make sure that they are.
+        """Flush the bytes from ``start`` on, which will be read and count as flushed.
 
-        A killed process may have left them in the system's memory only. With ``again`` also write bytes that
-        its failed flush left there as clean pages, see :func:`write_again`.
+        A killed process may have left them in the system's memory only. With ``again``, also rewrite bytes
+        that its failed flush left there as clean pages, see :func:`write_again`.
         """
         files = self._files
         for segment in files.between(start, files.end):
@@ -312,7 +314,7 @@ class Opening:
         )
 
     def _load_folders(self, border: int, crashed: bool) -> bool:
-        """Find out from the files how far the queues reach; returns whether a file lacks entries."""
+        """Find the ends of the queues from their files; returns whether a file lacks entries."""
         fault = None
         files = self._queue_files(self._files.end)
         for topic in self._queues.folders():
@@ -328,7 +330,7 @@ class Opening:
         return fault is not None
 
     def _is_stored(self, entry: tuple[int, int, int], queue_id: int, offset: int) -> bool:
-        """Whether the log has the record of a consume queue entry, as far back as the log goes."""
+        """Whether the log has the record of a consume queue entry; entries older than the log count too."""
         physical, size, _ = entry
         segment = self._files.segment(physical)
         if physical < self._files.first:
@@ -342,7 +344,7 @@ class Opening:
         )  # fmt: skip
 
     def _start(self, checkpoint: Checkpoint, crashed: bool) -> int:
-        """The newest record border up to which log and queues are known to be on the device."""
+        """The latest record boundary up to which log and queues are known to be on the device."""
         files = self._files
         if not files.count:
             return 0

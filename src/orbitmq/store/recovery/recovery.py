@@ -39,7 +39,7 @@ class Recovered:
 
 
 class Recovery:
-    """One run over the log from a known border to its end. The queues are right up to that border.
+    """One run over the log from a known record boundary to its end. The queues are right up to there.
 
     Args:
         check_crc: verify bodies too (after a crash).
@@ -136,7 +136,7 @@ class Recovery:
         return offset
 
     def _data_end(self) -> int:
-        """Behind the last byte that was ever written to the log's files, as far as the file system tells."""
+        """The end of the bytes ever written to the log's files, as far as the file system shows."""
         segment = self._log.segment(self._log.end - 1)
         if segment is None:
             return self._log.end
@@ -151,7 +151,7 @@ class Recovery:
             self._queues.restart(slot, offset)
             return True
         entry = self._queues.entry
-        # The positions may be older than files that began anew: then the newest entry is an older one.
+        # The positions may be older than files that began anew; then the newest entry counts as an older one.
         if (
             low <= offset
             and entry(slot, offset)[:2] == (physical, size)

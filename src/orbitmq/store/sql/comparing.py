@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Comparisons of an expression's values that need no program: texts within texts, fractions, long numbers.
+"""Comparisons of single values, called by the matcher: texts within texts, fractions, long numbers.
 
 Typed in ``comparing.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -52,5 +52,5 @@ def _rank(value: float) -> int:
 
 
 def slow_double(source: Readable, at: int, length: int) -> float:
-    """A number with many digits or a large exponent, which was found to be one."""
+    """The value of a text with many digits or a large exponent that was found to be a number."""
     return float(bytes(source[at : at + length]))

@@ -69,7 +69,7 @@ class _Compiler:
         self._pool = bytearray()
         self._texts: dict[str, tuple[int, int]] = {}
         self._properties: dict[str, int] = {}
-        # Indexes in the code that become places only when the sizes of all parts are known.
+        # Indexes in the code that are turned into places when the sizes of all parts are known.
         self._places: list[int] = []
         self._skips: list[int] = []
 
@@ -96,7 +96,7 @@ class _Compiler:
         return SqlError(self._expression, node.at, problem)
 
     def _condition(self, node: Node) -> None:
-        """A condition: true, false or unknown. A property alone is not a condition: it is never true."""
+        """A condition: true, false or unknown. A property alone is no condition: it is never true."""
         if isinstance(node, Property):
             self._emit(node)
             self._code.append(layout.CAST)

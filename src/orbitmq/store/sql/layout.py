@@ -9,7 +9,7 @@ from __future__ import annotations
 
 NAMES_COUNT_AT = 0
 CODE_AT = 1
-HEADER = 2  # numbers before the names
+HEADER = 2  # numbers that precede the names
 
 # Operations, and their operands; the matcher tells groups of them apart by their order. First come those
 # that push a value, then those that replace one value or two by one.
@@ -30,7 +30,7 @@ CAST = 14  # a property where a condition is wanted
 IS_NULL = 15
 AND = 16
 OR = 17
-AND_SKIPS = 18  # where to go on when the left side decides, counted in numbers from the program's start
+AND_SKIPS = 18  # where to continue if the left side decides, counted in numbers from the program's start
 OR_SKIPS = 19  # likewise
 CONTAINS = 20  # place and length of the text sought, and 1 for NOT
 STARTS_WITH = 21  # likewise
@@ -51,4 +51,4 @@ DOUBLE = 6
 MAX_EXPRESSION_BYTES = 32 * 1024
 MAX_NESTING = 64
 MAX_PROPERTIES = 64
-STACK = 2 * MAX_NESTING  # a level keeps one value while its other side is worked out
+STACK = 2 * MAX_NESTING  # a level keeps one value while its other side is computed

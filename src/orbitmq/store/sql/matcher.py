@@ -1,11 +1,10 @@
 # cython: annotation_typing=False
 """Runs the program of an SQL92 expression over the properties of a stored message, where they lie in the log.
 
-Nothing is decoded: the properties that the program names are found in one pass and compared as the bytes they
-are. Values are what RocketMQ makes of them: a property is text; compared with a whole number it must be one
-(of 32 bits when the number has them), compared with a fraction it may be any number. When it is not, the
-message does not match, whatever else the expression says (ExpressionMessageFilter takes an exception for no
-match).
+Nothing is decoded: the properties that the program names are found in one pass and compared as bytes. Values
+have RocketMQ's types: a property is text; compared with a whole number it must be one (of 32 bits if that
+number fits into 32), compared with a fraction it may be any number. When it is not, the message does not
+match, whatever else the expression says (ExpressionMessageFilter takes an exception for no match).
 
 Typed in ``matcher.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -70,7 +69,7 @@ POWERS = array("d", [10.0**n for n in range(EXACT_POWER + 1)])
 
 
 class Matcher:
-    """The state of a run; one is enough for a store, since runs do not overlap."""
+    """The state of a run; a store needs only one, since runs do not overlap."""
 
     def __init__(self) -> None:
         if not cython.compiled:
@@ -222,7 +221,7 @@ class Matcher:
         )
 
     def _with_text(self, operation: int, place: int, length: int, negated: int, top: int) -> None:
-        """CONTAINS and similar: false for a value that is not a text and for an empty text, also with NOT."""
+        """CONTAINS and the like: false for a value that is no text and for an empty text, also with NOT."""
         if not self._is_text(top) or length == 0:
             self._set(top, False)
             return
@@ -254,7 +253,7 @@ class Matcher:
     # -- comparisons (ComparisonExpression) ------------------------------------------------------------
 
     def _compare(self, operation: int, top: int) -> bool:
-        """Compare the two upper values; ``False``: they cannot be compared."""
+        """Compare the two values on top of the stack; ``False``: they cannot be compared."""
         left_null = self.kinds[top] == NOTHING
         right_null = self.kinds[top + 1] == NOTHING
         if left_null or right_null:
@@ -352,7 +351,7 @@ class Matcher:
         source = self._source(slot)
         at = self.numbers[slot]
         end = at + self.lengths[slot]
-        # Behind an empty text, another text of the program may begin, with a sign.
+        # After an empty text, another text of the program may begin with a sign.
         negative = at < end and source[at] == 0x2D
         if negative or (at < end and source[at] == 0x2B):
             at += 1
@@ -457,7 +456,7 @@ class Matcher:
         return at
 
     def _read_exponent(self, source: Readable, at: int, end: int) -> int:
-        """Fill ``exponent``; beyond some thousands a larger one means the same; -1: there is no exponent."""
+        """Fill ``exponent``, cut at some thousands; -1: there is no exponent."""
         negative = 0
         if at < end and (source[at] == 0x2D or source[at] == 0x2B):
             negative = source[at] == 0x2D

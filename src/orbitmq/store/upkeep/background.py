@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 # How many queues one thread handles at a time; in between, a stop or other work can come.
 SAVE_AT_ONCE = 500
-# How often a caller's checkpoint is begun again after a deleted topic made it worthless.
+# How often a caller's checkpoint is begun again because a topic was deleted meanwhile.
 CHECKPOINT_TRIES = 5
 # Positions of all queues are written again when the log has grown this many times their size: a start reads
 # the log from there.
@@ -43,7 +43,7 @@ class _Written:
 
     Attributes:
         positions: a new file of positions to name; without one the last named file stays.
-        forgets: name no file: the last named one says more than is safe now.
+        forgets: whether to name no file, because the last named one says more than is safe now.
     """
 
     checkpoint: Checkpoint
@@ -59,7 +59,7 @@ class Upkeep:
 
     Attributes:
         index: the message index, while the store is open and has one.
-        safe_offset: log and queues are on the device up to here, and the checkpoint says so.
+        safe_offset: up to here log and queues are on the device, and the checkpoint says so.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Upkeep:
         self._no_checkpoint = asyncio.Event()
         self._no_checkpoint.set()
         self._checkpointing = asyncio.Lock()
-        # The beginning of the log that the queues were last told.
+        # The beginning of the log when the queues were last cut to it.
         self._queues_from = 0
         # The queues were rebuilt, and no checkpoint says yet that they are complete.
         self._rebuilt = False
@@ -137,11 +137,11 @@ class Upkeep:
         ]
 
     async def stop(self) -> None:
-        """Let the steps under way end, and begin no more."""
+        """Wait until the steps under way end, and begin no more."""
         self._stopping = True
         for task in self._resting:
             task.cancel()
-        # A step under way goes to its end: its thread could not be stopped anyhow.
+        # A step under way is completed: its thread could not be stopped anyway.
         keeping = [] if self._keeping is None else [self._keeping]
         await asyncio.gather(*self._tasks, *keeping, return_exceptions=True)
         self._tasks = []
@@ -161,7 +161,7 @@ class Upkeep:
             except OSError as error:
                 logger.error("%s of the store failed, it is tried again: %s", step.__name__, error)
             except Exception:
-                # A mistake of ours: it must be seen, but must not end flushing and cleaning for good.
+                # A bug of ours: log it, and go on flushing and cleaning.
                 logger.exception("%s of the store failed, it is tried again", step.__name__)
 
     async def end_index(self) -> int:
@@ -190,12 +190,12 @@ class Upkeep:
     # -- flush and checkpoint --------------------------------------------------------------------------
 
     async def flush_pass(self) -> None:
-        """Flush written bytes, when nobody waits for them."""
+        """Flush written bytes that no sender waits for."""
         if not self.config.sync_flush and self._flusher.error is None:
             await self._flusher.flush()
 
     async def checkpoint(self, *, indexed: int = -1, last: bool = False) -> None:
-        """Bring log and queues to the device, then note how far they are.
+        """Bring log and queues to the device, then note up to where they are.
 
         Only queues with new entries are touched, in threads.
         """
@@ -227,7 +227,7 @@ class Upkeep:
             return
         target, now = self._flusher.written, self._appender.now_ms
         written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
-        # The positions on the disk do not have them, whatever their files say.
+        # The positions on the disk lack them, whatever their files say.
         moved = dict(self._queues.moved)
         known = self._positions_offset >= 0 and not moved
         if target == self.safe_offset and known and written and not last:
@@ -258,7 +258,7 @@ class Upkeep:
             if drops == self._drops:  # else the checkpoint names no positions
                 self._queues.forget_moved(moved)
         except OSError:
-            self.safe_offset = -1  # nothing on disk says it: write it again
+            self.safe_offset = -1  # nothing on disk has it: write it again
             raise
         finally:
             self._no_checkpoint.set()
@@ -305,7 +305,7 @@ class Upkeep:
         """
         self._drops += 1
         self.safe_offset = min(self.safe_offset, offset)
-        # Without an offset the next start goes by the times: then they must not say that all is safe.
+        # Without an offset the next start uses the times, so they must not say that all is safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
         queues = 0 if self._rebuilt else now
         self._write_checkpoint(
@@ -379,13 +379,13 @@ class Upkeep:
     def _finished_times(self) -> list[int]:
         """When the last message of each full file was stored: just before the first of the next file.
 
-        Only of files that are on the device as a whole: a flush may be at work on the others.
+        Only for files that are completely on the device: a flush may be at work on the others.
         """
         times: list[int] = []
         following: int | None = None
         for start in reversed(self._files.starts()[1:]):
             if start >= self._flusher.written:
-                # The log is empty; a look would need a page, which a full disk in memory does not have.
+                # The log is empty; reading it would need a page, which a full disk in memory does not have.
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:

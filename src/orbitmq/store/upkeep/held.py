@@ -10,7 +10,7 @@ class HeldFiles:
 
     Attributes:
         file_bytes: size of one log file.
-        are_known: whether all waiting messages are counted; until then every file is held.
+        are_known: whether all waiting messages are counted; until then all files are held.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -19,7 +19,7 @@ class HeldFiles:
         self.are_known = True
 
     def hold(self, log_offset: int, messages: int = 1) -> None:
-        """Messages of the file with this log offset wait; a negative number: that many no longer wait."""
+        """Count waiting messages of the file with this log offset; a negative number: they wait no more."""
         file = log_offset // self.file_bytes
         self._waiting[file] += messages
         if self._waiting[file] <= 0:
