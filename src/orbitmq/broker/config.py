@@ -139,12 +139,12 @@ def _delay_levels(_key: str, value: str) -> str:
 class BrokerConfig(Settings):
     """Settings of a broker; the defaults are RocketMQ's (BrokerConfig, MessageStoreConfig) except:
 
-    * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk. * ``transfer_max_count`` is 1024
-    (RocketMQ 32): how many messages one pull may get at most. * ``enable_property_filter`` is on (RocketMQ
-    off): consumers may filter by SQL92 expressions. * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine
-    for its address; here the start-up code has to do that. * ``metrics_host`` is 127.0.0.1 (RocketMQ:
-    brokerIP1): other machines do not see the metrics. * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ
-    10000); it is told in acting mode only.
+    * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
+    * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
+    * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
+    * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine for its address; here a caller has to.
+    * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): other machines do not see the metrics.
+    * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
     """

@@ -53,9 +53,11 @@ class EndingTransactions:
     def safe(self) -> Awaitable[None]:
         """Return when the end made by :meth:`end` is as safe as a sent message.
 
-        To be called in the same turn of the event loop as :meth:`end`. The awaitable raises: RemotingError:
-            the mark of the end was not put yet: after a crash, the producer is asked again. StoreClosedError:
-            whether the end survives is unknown.
+        To be called in the same turn of the event loop as :meth:`end`; what it returns is awaited later.
+
+        Raises:
+            RemotingError: the mark of the end was not put yet: after a crash, the producer is asked again.
+            StoreClosedError: whether the end survives is unknown.
         """
         return self._settled(self._transactions.marked())
 

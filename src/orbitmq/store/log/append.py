@@ -25,6 +25,7 @@ class Writer:
 
     Args:
         update_clock: sets the store time; returns it, ms.
+        now_ms: the time of the wall clock.
     """
 
     def __init__(
