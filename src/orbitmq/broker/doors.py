@@ -128,7 +128,7 @@ class Doors:
     def open(
         self, router: Router, fast_path: FastPath, on_closed: Callable[[ServerConnection], None]
     ) -> None:
-        """Serve from now on; ``on_closed`` is told of each connection that closes."""
+        """Serve from now on; ``on_closed`` is called for each connection that closes."""
         self.router, self.fast_path, self._on_closed = router, fast_path, on_closed
 
     def refuse(self) -> None:

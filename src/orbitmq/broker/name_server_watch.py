@@ -67,7 +67,7 @@ class NameServerWatch(Component):
 
 
 async def first_name_servers(runtime: Runtime, config: BrokerConfig) -> None:
-    """Fetch the list before the broker begins. Without a list it begins all the same, and keeps asking."""
+    """Fetch the list before the broker begins. Without a list it begins too, and keeps asking."""
     found = NameServerList(runtime, config.name_server_source)
     if await found.fetch():
         config.found_name_servers = found.addresses

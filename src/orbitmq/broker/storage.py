@@ -84,7 +84,7 @@ class StoreTopics(Component):
             self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """Log topics with messages but no entry in the table: it may be damaged, and nobody can read them."""
+        """Log topics with messages but no entry in the table: it may be damaged, and they are unreadable."""
         queues, is_system = self._store.queues, self._topics.is_system
         unknown = [
             topic for topic in queues.unknown_topics() if not is_system(topic) and queues.has_messages(topic)

@@ -18,7 +18,7 @@ class StoreClosedError(StoreError):
 
 
 class RecordTooLongError(StoreError):
-    """A part of the message is longer than its field in a record; the store goes on without the message."""
+    """A part of the message is longer than its field in a record; the store continues without the message."""
 
 
 class UnknownQueueError(StoreError):

@@ -1,4 +1,4 @@
-"""The tables of users and rules, whose files nobody else on the machine may read, and the first users."""
+"""The tables of users and rules, in files that only the broker's own user may read, and the first users."""
 
 from __future__ import annotations
 

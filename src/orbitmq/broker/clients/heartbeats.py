@@ -37,7 +37,7 @@ class Heartbeats:
 
         Raises:
             RemotingError: ILLEGAL_OPERATION, with ``strictSubscription`` a consumer contradicts another
-                member of its group. All others of the heartbeat are noted.
+                member of its group. The other groups of the heartbeat are registered.
         """
         changed = False
         refused: RemotingError | None = None

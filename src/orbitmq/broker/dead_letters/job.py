@@ -101,7 +101,7 @@ class Job:
         """Send until all messages are sent, or the state is no longer RUNNING.
 
         Raises:
-            RemotingError: the job cannot go on.
+            RemotingError: the job cannot continue.
             StoreClosedError: the broker stops.
         """
         facts = self.facts
@@ -292,7 +292,7 @@ class Job:
                 self._unsettled = 0
 
     async def count(self, filter: MessageFilter, limit_s: float) -> None:
-        """Only count the messages that :meth:`run` would send, as far as possible within some seconds."""
+        """Only count the messages that :meth:`run` would send, for some seconds at most."""
         facts, clock = self.facts, self._tools.clock
         ends = clock.monotonic() + limit_s
         while self._goes_on():

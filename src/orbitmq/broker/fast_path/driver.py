@@ -42,7 +42,7 @@ from orbitmq.wire.bodies.topic import TopicFilterType
 class FastPath:
     """Feeds received chunks to the fast path and answers its requests for room, maps and waits.
 
-    A topic has queues in the fast path's table while ordinary sends to it are plain. A (group, topic) may
+    A topic has queues in the fast path's table while nothing makes sends to it special. A (group, topic) may
     pull there once the ordinary handler has let one of its pulls pass, until a change could alter that
     decision. A change costs the same with any number of topics.
     """

@@ -16,7 +16,7 @@ DRAIN = 3
 NEED_INDEX = 4
 PARK = 5
 IN_PLACE = 6
-HANDLED = -1  # inside of the fast path: go on with the next frame
+HANDLED = -1  # inside of the fast path: continue with the next frame
 
 # Work that ``FastFrames.feed`` leaves to its caller, as bits.
 LEFT_NOW = 1  # responses that may go out

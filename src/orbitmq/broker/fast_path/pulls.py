@@ -232,7 +232,7 @@ class Pulls:
             if status == READ_NEED_ENTRIES:
                 if self.lookup.read_next > offset:
                     # No message of the mapped file passes. A second look would begin in that file, which is
-                    # no longer mapped once the next file is. The handler goes on where this look ended.
+                    # no longer mapped once the next file is. The handler continues where this look ended.
                     return ORDINARY
                 self.need_slot = slot
                 return NEED_INDEX

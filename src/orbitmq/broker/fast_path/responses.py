@@ -192,7 +192,7 @@ class Responses:
         """Encode the response to a pull whose body stands at :meth:`body_at`.
 
         Args:
-            lowest, highest: offsets of the queue; ``following``: the offset to go on with.
+            lowest, highest: offsets of the queue; ``following``: the offset of the next pull.
             in_place: the body is elsewhere, and is sent after the bytes that :meth:`take` gives.
         """
         if cython.compiled:

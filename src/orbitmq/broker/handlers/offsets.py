@@ -1,4 +1,4 @@
-"""Offsets of groups and queues, and how far groups are (ConsumerManageProcessor, AdminBrokerProcessor)."""
+"""Offsets of groups and queues, and progress of groups (ConsumerManageProcessor, AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OffsetHandlers(Family):
         }
 
     def query(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The offset at which a group goes on; a new group of a young queue begins at 0."""
+        """The offset at which a group continues; a new group of a young queue begins at 0."""
         header = headers.QueryConsumerOffsetRequest.from_ext(command.ext)
         zero = header.set_zero_if_not_found is not False
         offset = self._queues.start(header.consumer_group, header.topic, header.queue_id, zero_if_young=zero)
@@ -138,7 +138,7 @@ class ProgressHandlers(Family):
         }
 
     async def consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
-        """How far a group is in each queue."""
+        """A group's progress in each queue."""
         header = headers.GetConsumeStatsRequest.from_ext(command.ext)
         group = header.consumer_group
         if header.topic_list:
@@ -152,7 +152,7 @@ class ProgressHandlers(Family):
         return command.reply(body=await encode_with_table(body, "offsetTable", stats.offset_table))
 
     async def all_consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
-        """How far every group is in every topic; with ``isOrder`` only in ordered topics."""
+        """Every group's progress in every topic; with ``isOrder`` only in ordered topics."""
         only_order = headers.GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
         found = await self._progress.of_all_groups(only_order=only_order)
         groups, found.consume_stats_list = found.consume_stats_list, []

@@ -22,7 +22,7 @@ ALL = "*"
 
 
 class Filters:
-    """Makes filters of consumers' expressions, as far as the settings allow them."""
+    """Makes filters of consumers' expressions, if the settings allow these."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""Offsets for clients: where a group goes on, and the bounds of queues."""
+"""Offsets for clients: where a group continues, and the bounds of queues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class QueueOffsets:
         self._store = store
 
     def start(self, group: str, topic: str, queue_id: int, *, zero_if_young: bool = True) -> int:
-        """The offset at which a group goes on; a new group of a young queue begins at 0.
+        """The offset at which a group continues; a new group of a young queue begins at 0.
 
         Raises:
             RemotingError: QUERY_NOT_FOUND, the group has no offset here, and its client has to choose one.

@@ -137,7 +137,7 @@ class ChangeJournal:
         """Bring changes to the device, all of them or none.
 
         Raises:
-            OSError: the disk refused; the journal goes on in another file.
+            OSError: the disk refused; the journal continues in another file.
         """
         self._write(_frame(_TOGETHER, b"".join(frames)) if len(frames) > 1 else b"".join(frames))
 

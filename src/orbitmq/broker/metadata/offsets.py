@@ -258,10 +258,10 @@ class ConsumerOffsets:
         return _key(topic, group) in self._resets
 
     def tell_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
-        """The pending reset to tell a pull for offset ``asked``; ``None``: no reset is pending.
+        """The pending reset that answers a pull for offset ``asked``; ``None``: no reset is pending.
 
-        It is pending until a pull comes from its offset: an answer can be lost, and its client would
-        then go on, and commit, at the old offset.
+        It is pending until a pull comes from its offset: an answer can be lost, and its client would then
+        continue, and commit, at the old offset.
         """
         offset = self._resets.get(_key(topic, group), {}).get(queue_id)
         if offset is None:
@@ -347,7 +347,7 @@ class ConsumerOffsets:
     def _is_ahead(self, key: str, offset: int | None) -> bool:
         """Whether a commit or reset of another broker is ahead; a lower one may have been undone here since.
 
-        The same holds for a reset that the group was told here: the group has moved on from its offset.
+        The same holds for a reset that the group has got here: the group has moved on from its offset.
         """
         topic, group, queue_id = _split_queue(key)
         if self.has_reset(group, topic, queue_id):

@@ -58,7 +58,7 @@ class Scrape:
         return text
 
     async def collected(self, limit: int) -> Collection:
-        """The figures as data, at most so many series."""
+        """The figures as data, with at most ``limit`` series."""
         labels = self._labels()
         if self._config.exports.in_delta:
             labels["aggregation"] = "delta"

@@ -175,7 +175,7 @@ class Topics:
             queues = self._queues(group, topic, ends[topic], every=every)
             cold = self._cold(topic, queues)
             if cold:
-                # See that nobody waits for the disk in _look_at_times.
+                # Load them now, so that _look_at_times does not wait for the disk.
                 await self._store.bring_to_memory(cold)
                 if not serving():
                     return

@@ -1,7 +1,7 @@
 """Hands messages in flight over to and from RocketMQ brokers: as check points and acknowledgements.
 
 At a clean stop every delivery is written into the revive topic as a check point, so that a Java broker that
-takes the folder over goes on with it. At a start the topic is read only if another broker has written check
+takes over the folder continues it. At a start the topic is read only if another broker has written check
 points since: those then tell which messages are in flight. Java brokers keep check points and
 acknowledgements among the timer messages until they are due, so some of them arrive here later.
 """
@@ -42,7 +42,7 @@ REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_A
 CHECK_POINT_AHEAD_MS = 1000
 # How many records are read, or written, in one turn of the event loop.
 RECORDS_PER_TURN = 128
-# The most acknowledgements kept that came before their check point; beyond that the oldest are forgotten.
+# The most acknowledgements kept that arrived before their check point; beyond that the oldest are dropped.
 MAX_EARLY = 100_000
 
 

@@ -204,7 +204,7 @@ class OrderedPops:
         return None if batch.is_done(batch.offsets.index(offset)) else batch
 
     def extend(self, topic: str, group: str, queue_id: int, pop_time_ms: int, due_ms: int) -> bool:
-        """Give a pop's messages without a deadline of their own another one; returns whether any remain."""
+        """Change the deadline of a pop's messages that have none of their own; returns whether any remain."""
         batch = self.find(topic, group, queue_id)
         if batch is None or batch.pop_time_ms != pop_time_ms or not batch.left:
             return False

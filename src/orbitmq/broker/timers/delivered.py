@@ -13,7 +13,7 @@ MAX_FOUND = 200_000
 
 
 class DeliveredTimers:
-    """Looks for deliveries of timer messages. Used before deliveries begin, never while they go on."""
+    """Looks for deliveries of timer messages. Used before deliveries begin, never during them."""
 
     def __init__(self, threads: Threads, store: MessageStore, broker_name: str) -> None:
         self._threads = threads

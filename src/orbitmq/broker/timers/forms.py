@@ -202,8 +202,8 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     if deletes is not None:
         # With the topic or without: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
-        # A recall goes to its slot at once, as far as the wheel of Apache's broker reaches: if message
-        # and recall both waited in parts, they could arrive in the wrong order.
+        # A recall goes to its slot at once, if the wheel of Apache's broker reaches that: if message and
+        # recall both waited in parts, they could arrive in the wrong order.
         reach_ms = MAX_AHEAD_SLOTS * ROCKETMQ_PRECISION_MS
         cut_ms = cut_of(out_ms, record.store_timestamp, reach_ms, ROCKETMQ_PRECISION_MS)
         return Timer(out_ms, out_ms + 1, topic, unique_id, named, cut_ms)

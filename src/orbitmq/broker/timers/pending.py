@@ -136,7 +136,7 @@ class PendingTimers:
         self._log.close()
 
     def restore(self, progress: Progress) -> Iterator[None]:
-        """Read the timer log, a piece at a time; :meth:`take` goes on where it ends.
+        """Read the timer log, a piece at a time; :meth:`take` continues at its end.
 
         Raises:
             OSError: the disk refused.

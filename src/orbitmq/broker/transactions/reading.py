@@ -158,7 +158,7 @@ class HalfReader:
         hold_ms: each is due at the latest this long after it was stored; ``None``: no such limit.
 
     Attributes:
-        table: the half messages that nobody has ended.
+        table: the half messages whose transactions have not ended.
         marks: from where on the op queue is needed.
         elsewhere: the origins of half messages that another broker has. Their copies, which this broker may
             have put since, are due at once.

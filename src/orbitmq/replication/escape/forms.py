@@ -86,11 +86,12 @@ def choose(candidates: Sequence[Target], tried: str, chance: Random) -> Target:
 
 
 def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMessage, dict[str, str]]:
-    """The message and its properties as another master is to get them.
+    """The message and its properties in the form for another master.
 
-    A timer message that would go back into the timer topic, because it waits for very long, becomes what its
-    producer sent: the other master lets it wait. It answers when the message is as safe there as its settings
-    promise (no WAIT=false as RocketMQ's sets): here the progress of the delivery moves on then.
+    A timer message that would go back into the timer topic for another wait gets the form in which its
+    producer sent it: the other master lets it wait. That master answers when the message is as safe as its
+    settings promise (RocketMQ's broker sets WAIT=false, this one does not): only then does the progress here
+    move on.
     """
     half = sysflag.transaction_of(message.sys_flag) == sysflag.TRANSACTION_PREPARED
     removed = {property_names.WAIT} | _PLACES

@@ -1,7 +1,7 @@
 """RocketMQ's replication protocol, both ends of it, without I/O (DefaultHAConnection, DefaultHAClient).
 
 A slave sends eight bytes again and again: the end of its log. The master answers with frames: a log offset, a
-size, and so many bytes of its log; a frame without bytes is a heartbeat. Neither side names itself.
+size, and that many bytes of its log; a frame without bytes is a heartbeat. Neither side names itself.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Following(Component):
 
     Attributes:
         connected: a connection to the master's HA port is open.
-        transferring: the master has been told where to go on.
+        transferring: the master has been told from where to send.
         own_end_counts: the followed broker's log differs from ours, so it is not copied.
         master_flushed: the flushed end of the master's log when it was first asked, with
             syncMasterFlushOffsetWhenStartup; else 0.

@@ -26,7 +26,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     Attributes:
         address: the master's HA port.
-        transferring: the master has been told where to go on.
+        transferring: the master has been told from where to send.
         last_read, last_write: monotonic seconds.
         tells_durable: its reports also say what is on the device, besides what has arrived.
         copied_to: the end of the master's log when this link began; up to there the log is flushed as it

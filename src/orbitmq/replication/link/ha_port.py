@@ -133,8 +133,8 @@ class HaPort(Component):
 
     def follows(self, connection: HaConnection) -> None:
         """The log begins to be sent over this connection."""
-        # Registered with the first follower only: a lone broker's writes wake nobody. Called before all other
-        # wakers, as senders may wait for the followers.
+        # Registered with the first follower only: a lone broker's writes call no waker. Called before all
+        # other wakers, as senders may wait for the followers.
         self._store.on_written(self._written, first=True)
         self._followers = (*self._followers, connection)
         self._end_older(connection)

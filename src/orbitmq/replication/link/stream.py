@@ -4,7 +4,7 @@
 It runs on the HA port in place of RocketMQ's protocol if the master's answer to EXCHANGE_BROKER_HA_INFO (906)
 says that it knows this stream: RocketMQ ignores that field and never sends it. The follower begins with
 :data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send frames: one
-byte kind, one of flags, two of zero, four of size, and so many bytes.
+byte kind, one of flags, two of zero, four of size, and that many bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kind(IntEnum):
     Attributes:
         HELLO: who the sender is, and what its log holds.
         PIECE: bytes of the log; without bytes: a heartbeat.
-        ACK: how far the follower is, received and durable; repeated as a heartbeat.
+        ACK: the follower's received and durable end; repeated as a heartbeat.
         STATE, STATE_ACK: changes of tables, and up to which change the receiver has applied them.
         TAKE_OVER, HAND_OVER: which broker does the background work from now on.
         LEASE_ASKED, LEASE_GIVEN: whether the follower leaves that work to its master for a while.

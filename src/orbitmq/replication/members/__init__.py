@@ -1,18 +1,18 @@
 """Who the brokers of one name are, and which of them leads: deciders, and the component that drives them.
 
-One broker of a name may deliver delayed messages, timers and the like at a time: the master, or a slave
-that acts for it. Its right to do so ends by itself, at a time that only the answers of name servers move on
+One broker of a name may deliver delayed messages, timers and the like at a time: the master, or a slave that
+acts for it. Its right to do so ends by itself, at a time that only the answers of name servers extend
 (``fence``); without name servers the other brokers can give it (``lease``). A slave acts when all rights of
 brokers with a lower id are over: no name server has shown them for long enough, their ports refuse, or the
-master itself says that it stopped (``view``, ``probe``, ``master_word``). So two never lead at once,
-however the network is cut.
+master itself says that it stopped (``view``, ``probe``, ``master_word``). So two never lead at once, however
+the network is cut.
 
-A broker that begins, or that finds that it lacks something, is isolated: it serves nobody until it has
-asked the others. ``pre_online`` is the list of steps, for each member: copy what its log has more, make it
-step down, take its tables; ``going_online`` does them. Members that did not agree are looked at again later
-(``consent``). Slaves may come by themselves with what this master lost (``newcomers``, ``elders``), a
-second broker with the same id is kept away (``rivals``), and slaves tell each other what they did while
-they acted (``siblings``).
+A broker that begins, or that finds that it lacks something, is isolated: it serves nobody until it has asked
+the others. ``pre_online`` is the list of steps, for each member: copy what its log has more, make it step
+down, take its tables; ``going_online`` does them. Members that did not agree are looked at again later
+(``consent``). Slaves with messages that this master lost may connect by themselves (``newcomers``,
+``elders``), a second broker with the same id is kept away (``rivals``), and slaves tell each other what they
+did while they acted (``siblings``).
 
 ``membership`` asks and acts: it hands the answers to the deciders, which do no I/O and get the time from
 it, and changes the role of the broker as they say. Queue locks follow the same idea with a rule of their

@@ -1,8 +1,9 @@
 """The fence: how long this broker may do the work that one broker of its name does at a time.
 
-A name server that hears nothing of a broker for its timeout takes it from the routes, and then a slave may do
-its work. So a broker that leads stops by itself before that: its right lasts as long as its last *answered*
-light heartbeat is younger than the timeout that it told the name servers, counted from the sending.
+A name server that gets no heartbeat of a broker for its timeout removes it from the routes, and then a slave
+may do its work. So a broker that leads stops by itself before that: its right lasts as long as its last
+*answered* light heartbeat is younger than the timeout that it told the name servers, counted from the
+sending.
 
 With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and whoever wants to take it over must not
 see a leader at the others and one more. The two numbers overlap, so in any partition at most one side leads.

@@ -129,14 +129,14 @@ class LockCopy:
         return None if from_s is None else max(0.0, from_s - now)
 
     def taken(self, in_s: float | None) -> None:
-        """A member's tables were taken; no client trusts a lock that they lack after so many seconds."""
+        """A member's tables were taken; after ``in_s`` no client trusts a lock that they lack."""
         self._taken.append(None if in_s is None else self._now() + in_s)
 
     def role_changed(self, change: RoleChanged, *, has_groups: bool, took_all: bool) -> None:
         """The broker begins to lead, or stops.
 
         Args:
-            has_groups: whether any group has ever consumed here, as far as this broker can know.
+            has_groups: whether any group has ever consumed here, as far as this broker knows.
             took_all: whether the tables of all others were taken in pre-online.
         """
         if change.after is Role.PRE_ONLINE:

@@ -37,8 +37,8 @@ class Shown(NamedTuple):
 
     Attributes:
         addresses: by real id; empty when there are none.
-        silent_s: how long ago it last heard any broker of the name that it does not show, as far as it
-            remembers; ``None`` from RocketMQ's name servers, which do not say.
+        silent_s: how long ago it last heard any broker of the name that it does not show, if it remembers;
+            ``None`` from RocketMQ's name servers, which do not say.
     """
 
     addresses: dict[int, str]

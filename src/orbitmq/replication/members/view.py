@@ -23,7 +23,7 @@ class Move(Enum):
         STAY: nothing.
         ACT: become the acting master.
         STEP_DOWN: an acting master becomes a slave.
-        FENCE: a master stops the work that a slave may be doing now, and goes on taking messages.
+        FENCE: a master stops the work that a slave may be doing now, and still takes messages.
         LEAD: a fenced master takes that work up again.
         PRE_ONLINE: a fenced master asks the others first, as one may have acted for it (PO-16).
         PROBE: find out whether the ports of the lost master, and of slaves that acted for it, refuse
@@ -181,7 +181,7 @@ class MemberViews:
         self._stand_ins = {number: at for number, at in self._stand_ins.items() if at != stand_in}
 
     def _is_over(self, broker_id: int, now_s: float) -> bool:
-        """Whether a broker has not been shown for so long that its right to lead has run out."""
+        """Whether a broker has been missing for long enough that its right to lead has run out."""
         return now_s - self._without_s(lambda number: number == broker_id, now_s) >= self._terms.patience_s
 
     def _without_s(self, ids: Callable[[int], bool], now_s: float) -> float:

@@ -39,7 +39,8 @@ class Answer:
 
     Attributes:
         welcome: whether the answer is taken. Decided at its first frame: the answer raises our own term.
-        acted: the peer acted and told nobody, so its newer entries count although its tables are older.
+        acted: the peer acted and has sent its changes to no broker, so its newer entries count although its
+            tables are older.
         news_only: whether only entries that are new to us are taken, see :meth:`Terms.has_older`.
         older: tables of the answer that are not newer than ours.
         had: the keys that each table had when the answer began; empty unless our own tables were lost.
@@ -109,7 +110,7 @@ class MergeRules:
         return link in self._lacking
 
     def answer(self, link: PeerLink) -> Answer:
-        """The answer that arrives over a link, as far as it has been read."""
+        """The part of the answer over a link that has arrived so far."""
         return self._answers[link]
 
     def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:

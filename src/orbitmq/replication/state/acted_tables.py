@@ -26,7 +26,7 @@ class _Told:
         self.address = address
 
     def send(self, kind: Kind, payload: bytes) -> None:
-        """Nothing to send: nobody waits for acknowledgements."""
+        """Sends nothing: no peer waits for acknowledgements."""
 
 
 class ActedTables:

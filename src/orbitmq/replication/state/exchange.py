@@ -172,7 +172,7 @@ class StateExchange(Component):
             del self._asked[link]
 
     async def hear(self, link: PeerLink, frames: Iterable[bytes]) -> None:
-        """Take over a peer's tables from bytes that came without a link, as :meth:`ask` does with one.
+        """Take over a peer's tables from bytes that arrived without a link, as :meth:`ask` does with one.
 
         Raises:
             LinkError, ExchangeError: the bytes are malformed, or incomplete.
@@ -344,7 +344,7 @@ class StateExchange(Component):
         """Remove the keys that the leader's tables do not have.
 
         Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
-        So are keys that it was told and has since dealt with; ``acted`` is its id then.
+        So are keys that it has got from us and dealt with since; ``acted`` is its id then.
         """
         for name, table in self._feed.tables().items():
             if table.items is None:

@@ -45,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
-    """A follower asks its leader whether the follower was told the whole tables.
+    """A follower asks its leader whether the follower has got the whole tables.
 
     Attributes:
         number: comes back with the answer.
@@ -57,7 +57,7 @@ class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
 
 
 class Whole(msgspec.Struct, frozen=True, tag="whole"):
-    """The frames before this one told all that the leader's tables hold.
+    """The frames before this one contained the leader's whole tables.
 
     Attributes:
         number: of the question.
@@ -69,7 +69,7 @@ class Whole(msgspec.Struct, frozen=True, tag="whole"):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """How far the receiver has got.
+    """What the receiver has received and applied.
 
     Attributes:
         received: number of the last frame that arrived.

@@ -1,7 +1,7 @@
 """Which received changes must be on the disk before they count as made here.
 
 At a follower: the tables needed to read messages, or a message that a quorum has could outlive its topic.
-These tables are told at once, so before the messages that come after the change.
+These tables are sent at once, so before the messages that follow the change.
 
 At a leader: the deliveries its followers made as acting master. A leader killed without them on its disk
 could not get them back: its followers' tables have become a copy of its own.

@@ -16,7 +16,7 @@ WINDOW = 8
 
 
 class Outbox:
-    """Changes that no frame has told yet: the last one of each key, in the order of these last changes."""
+    """Changes that no frame contains yet: the last one of each key, in the order of these last changes."""
 
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
@@ -41,8 +41,8 @@ class Outbox:
 def everything(feed: ChangeFeed) -> Iterator[Entry]:
     """All that the tables hold, read step by step while the iterator goes on.
 
-    Most tables give a list of their content when their turn comes. A later change is told at once as a change
-    of its own, so the list must not tell that key again with its former value.
+    Most tables give a list of their content when their turn comes. A later change is sent at once as a
+    separate change, so the list must not send that key again with its former value.
     """
     changed: dict[tuple[str, str], object] = {}
     end = feed.subscribe(lambda table, key, value: changed.__setitem__((table, key), value))
@@ -58,7 +58,7 @@ def everything(feed: ChangeFeed) -> Iterator[Entry]:
 
 
 class SendingLink:
-    """How far one follower has been told the tables.
+    """Which changes of the tables one follower has been sent.
 
     Attributes:
         number: of the last frame made for the follower.
@@ -112,7 +112,7 @@ class SendingLink:
         anew: bool = False,
         locks_in_s: float | None = None,
     ) -> Iterator[bytes]:
-        """The payloads of the next frames, which tell these entries; one at least."""
+        """The payloads of the next frames with these entries; one at least."""
         told = max(self.told, sequence)
         frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew)
         payload = encode(frame)

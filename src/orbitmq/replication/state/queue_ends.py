@@ -30,10 +30,10 @@ class EndsInStore(Protocol):
 class QueueEnds:
     """A table of the change feed, kept by the store: by topic, queue ids and the offsets of their ends.
 
-    It is told only as a whole. Both brokers of a link see records expire from then on: each has the queue's
-    end, and nothing changes in it before the next record, which has its own queue offset. Telling only moves
-    an empty queue forward. So an old end, or one of an earlier topic of the same name, undoes nothing; nor
-    does a queue that the sender lacks.
+    It is sent only as a whole. Both brokers of a link see records expire from then on: each has the queue's
+    end, and nothing changes in it before the next record, which has its own queue offset. Sending it only
+    moves an empty queue forward. So an old end, or one of an earlier topic of the same name, undoes nothing;
+    nor does a queue that the sender lacks.
     """
 
     def __init__(self, feed: ChangeFeed, store: EndsInStore) -> None:

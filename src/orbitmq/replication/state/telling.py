@@ -1,4 +1,4 @@
-"""Tells other brokers the tables over their links: first the whole tables, then their changes."""
+"""Sends other brokers the tables over their links: first the whole tables, then their changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SILENT_SECONDS = 0.25
 
 
 class Why(Enum):
-    """Why a peer is told the whole tables."""
+    """Why a peer is sent the whole tables."""
 
     FOLLOWS = auto()  # the peer copies our tables
     ASKED = auto()  # the peer begins to lead with them
@@ -48,13 +48,13 @@ class Telling:
 
     Args:
         untold: the followers that lack changes.
-        kept: brings progress told by followers to the disk before they are told our whole tables.
-        locks: what the peer is told of our queue locks.
+        kept: brings progress from followers to the disk before they are sent our whole tables.
+        locks: knows what to say to a peer about our queue locks.
         stamp: gives what frames say about this broker, for an answer (``True``) or as a leader.
         spawn: runs a task in the background until the exchange stops.
 
     Attributes:
-        links: how far each link has been told the tables.
+        links: what each link has been sent.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Telling:
         return [link for link in self.links if link.is_master]
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up: a follower is told the whole tables, other brokers when they ask."""
+        """A link is up: a follower is sent the whole tables, other brokers when they ask."""
         self.links[link] = SendingLink()
         if not link.is_master and self._role.takes_messages:
             self.begin(link)
@@ -130,7 +130,7 @@ class Telling:
     # -- changes -----------------------------------------------------------------------------------------
 
     def changed(self, table: str, key: str, value: object) -> None:
-        """A key has another value, or is gone: followers are told soon, of topics and groups at once."""
+        """A key has another value, or is gone: followers get that soon, topics and groups at once."""
         if not (self.links and self._role.takes_messages and self._feed.travels(table)):
             return
         self._outbox.note(table, key, value)
@@ -166,12 +166,12 @@ class Telling:
     # -- whole tables --------------------------------------------------------------------------------------
 
     def begin(self, link: PeerLink) -> None:
-        """Tell a follower the whole tables, in the background; :meth:`push` waits for that."""
+        """Send a follower the whole tables, in the background; :meth:`push` waits for that."""
         self._untold.begins(link.broker_id, self._feed.sequence)
         self.tell(link, Why.FOLLOWS)
 
     def tell(self, link: PeerLink, why: Why) -> None:
-        """Tell a peer the whole tables, in the background."""
+        """Send a peer the whole tables, in the background."""
         sending = self.links.get(link)
         if sending is None:
             return
@@ -188,7 +188,8 @@ class Telling:
 
     async def _tell_everything(self, link: PeerLink, sending: SendingLink, why: Why) -> None:
         """Send the whole tables, not faster than the peer takes them."""
-        # One telling after the other: a key not told between a beginning and its end counts as missing.
+        # Send them one after the other: a key not sent between the first and the last frame counts as
+        # missing.
         async with sending.turn:
             await self._kept.progress()
             entries: list[Entry] = []
@@ -263,7 +264,7 @@ class Telling:
         number: int | None = None
         while True:
             if number is None and not sending.telling:
-                # Changes sent over an older link are also in the whole tables that were told at first.
+                # Changes sent over an older link are also in the whole tables that were sent at first.
                 number = sending.number
             if number is not None and sending.received >= number:
                 return True

@@ -9,6 +9,6 @@ ENTRY_BYTES = 20
 
 # The results of a scan.
 DONE = 0  # everything up to the end was read
-MORE = 1  # the entry buffer is full: write it and go on
+MORE = 1  # the entry buffer is full: write it and continue
 FULL = 2  # the next record's keys do not fit into the file
 BROKEN = 3  # no record begins at the position

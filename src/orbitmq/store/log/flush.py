@@ -40,7 +40,7 @@ class Flusher:
     """Keeps up to where the log is written and up to where it is on the device.
 
     With ``sync`` the log is safe up to where the device has it, else up to where it is written. A flush
-    starts when somebody waits for written bytes, see :meth:`want`. If the last flush carried more bytes than
+    starts when a caller waits for written bytes, see :meth:`want`. If the last flush carried more bytes than
     are written now, the next one waits until the current iteration of the event loop has written its
     messages: fewer flushes carry more, and the loop works while a flush is under way.
 
@@ -231,7 +231,7 @@ class Flusher:
         self.check()
 
     def check(self) -> None:
-        """Refuse to go on after a failed flush: the content of the device is unknown until a new start.
+        """Refuse to continue after a failed flush: the content of the device is unknown until a new start.
 
         Raises:
             StoreClosedError: a flush failed.

@@ -36,7 +36,7 @@ class LogFollower(Protocol):
         The next call comes only after this one has returned. Long work belongs in a thread.
 
         Raises:
-            OSError: the disk refused; :meth:`failed` gives the place to go on, ten seconds later.
+            OSError: the disk refused; :meth:`failed` gives the place to continue at, ten seconds later.
             LogDamagedError: no record begins where one should: the follower continues with the next file of
                 the log.
         """

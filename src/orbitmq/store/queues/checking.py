@@ -1,8 +1,8 @@
 """Checks at a start whether consume queue files hold the entries that the noted positions promise.
 
-A file may be gone, empty, cut or full of zeros: somebody deleted it, or a copy or a disk lost it. There are
-many queues, so the check looks only at the size of each file and at its first and last entry. Places in the
-log rise from entry to entry, so swapped files are noticed, too. An entry between them is looked at when it is
+A file may be gone, empty, cut or full of zeros: it was deleted, or a copy or a disk lost it. There are many
+queues, so the check looks only at the size of each file and at its first and last entry. Places in the log
+rise from entry to entry, so swapped files are noticed, too. An entry between them is looked at when it is
 read (``mending.py``).
 """
 

@@ -24,7 +24,7 @@ Q_ID = 15  # its queue id, which its records have
 Q_BYTES = 16  # of all records that were put into it since the start
 Q_WIDTH = 17
 
-# Records are counted by their size: at the first of these that it does not exceed, or above all.
+# Bounds of the statistics of record sizes: a record counts at the first bound that it does not exceed.
 SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 # Answers of :meth:`Appender.append` and :meth:`Appender.check_room` in place of an offset.

@@ -240,7 +240,7 @@ class Lookup:
 
         Takes only records whose tags code is among the ``codes_count`` numbers from ``codes[codes_at]`` on,
         which are sorted; with BY_PROPERTIES those that the program there matches; with another number below 0
-        all. Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to go on with).
+        all. Fills ``read_count``, ``read_bytes`` and ``read_next`` (the offset to continue at).
         """
         self.read_count = 0
         self.read_bytes = 0

@@ -24,7 +24,7 @@ class Reput:
 
     Args:
         codes: topics that keep a number of their own in place of the tags code.
-        settle: decides on records that leave a gap or come again.
+        settle: decides on records that leave a gap or are repeated.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The table of queues: how far each is written, visible and saved, and its newest entries in memory.
+"""The table of queues: each one's written, visible and saved end, and its newest entries in memory.
 
 Queues are slots of one integer table, so that the compiled code needs no Python object while it works. The
 newest index entries of a queue are kept in a ring. Nothing here does I/O.
