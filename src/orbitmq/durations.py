@@ -80,7 +80,7 @@ def since_1970_ms(at: datetime) -> int:
 
 
 def instant(at_ms: int) -> datetime:
-    """The instant so many milliseconds after 1970, in UTC."""
+    """The instant this many milliseconds after 1970, in UTC."""
     return EPOCH + timedelta(milliseconds=at_ms)
 
 

@@ -15,7 +15,7 @@ from orbitmq.wire.bodies.client import ConsumerRunningInfo, ProcessQueueInfo
 
 # Most members that are asked what they work on; in a larger group the member of a queue is not looked for.
 MOST_ASKED = 32
-# A member is asked twice, so long apart.
+# A member is asked twice, with this pause between.
 WATCHED_S = 1.0
 
 _Held = Mapping[MessageQueue, ProcessQueueInfo]

@@ -8,7 +8,7 @@ from typing import Final
 FREE: Final = 5
 FIRST_S: Final = 0.1
 MOST_S: Final = 2.0
-# An address is forgiven when it has signed nothing wrongly for so long.
+# An address is forgiven when it has signed nothing wrongly for this long.
 FORGET_S: Final = 60.0
 # Addresses that are remembered; those longest ago are forgotten first.
 MAX_ADDRESSES: Final = 10_000

@@ -32,7 +32,7 @@ from orbitmq.errors import OrbitError
 
 MOST_FORM_BYTES: Final = 1024 * 1024
 MOST_FIELDS: Final = 1000
-# A change may ask several servers one after the other. After so long nobody waits for it any more.
+# A change may ask several servers one after the other. After this time no user waits for it any more.
 CHANGE_S: Final = 15.0
 # Resets that can be taken back.
 MOST_UNDOS: Final = 100

@@ -31,7 +31,8 @@ from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, INT64, whole_number
 
-# Of the page's deadline so much is for the question why the group lags; it watches a member for a second.
+# How much of the page's deadline may be used to find out why the group lags, which watches a member for a
+# second.
 WHY_S: Final = 1.7
 PLACES: Final = ("first", "last", "time", "offset", "shift")
 
@@ -244,7 +245,7 @@ async def planned(admin: Admin, name: str, query: Mapping[str, str], now_ms: int
 
 
 async def _shifted(admin: Admin, name: str, topic: str, value: str) -> Partial[Sequence[Move]]:
-    """Each queue so many messages further, or back with a minus; within what the queue has."""
+    """Each queue moved by a number of messages, back with a minus; within what the queue has."""
     number = whole_number(value.lstrip("+-"), INT64)
     if number is None:
         raise ValidationError("value: expected a number of messages, as 100 or -100")

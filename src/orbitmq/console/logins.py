@@ -142,7 +142,7 @@ class Desk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether so many wait that no more are looked at."""
+        """Whether too many wait for another one to be looked at."""
         return self._waiting >= MOST_WAITING
 
     async def enter(self, name: str, password: str, address: str) -> Entered | None:

@@ -35,13 +35,13 @@ from orbitmq.errors import NotAllReadError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import INT32, INT64, whole_number
 
-# A search ends after so many messages or seconds, and says so.
+# A search ends after this many messages or seconds, and says so.
 MOST_READ: Final = 100_000
 LONGEST_S: Final = 10.0
 MOST_SHOWN: Final = 50
-# What follows a topic's end is looked at so often.
+# How often new messages at a topic's end are looked for.
 TAIL_S: Final = 2
-# Of each queue's end so many messages are read for "the newest".
+# How many messages at each queue's end are read for "the newest".
 NEWEST: Final = MOST_SHOWN
 # The same with a filter, which most of them may not pass.
 FILTERED: Final = 5000

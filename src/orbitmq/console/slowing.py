@@ -7,7 +7,7 @@ from typing import Final
 # So many failures in a row cost nothing; each further one doubles the wait, up to the longest.
 FREE: Final = 3
 LONGEST_S: Final = 60.0
-# After so long without a failure the count begins anew.
+# After this time without a failure the count begins anew.
 FORGOTTEN_S: Final = 900.0
 MOST_KEPT: Final = 10_000
 

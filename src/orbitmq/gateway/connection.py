@@ -24,8 +24,8 @@ from orbitmq.transport.entrance import client_of
 from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 
-# Sixteen bodies of 4 MiB under way. Each connection may hold so much that came and was not read, and as much
-# that waits to go out.
+# Sixteen bodies of 4 MiB under way. Each connection may hold this much that has arrived and was not read, and
+# as much that waits to be sent.
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 # Of all connections: as many as may wait for messages (maxPopPollingSize), and as many again.
 MAX_CALLS: Final = 200_000
@@ -73,7 +73,7 @@ class Shared:
             self._quiet.set_result(None)
 
     async def quiet(self, limit_s: float) -> None:
-        """Return when the calls of now have ended, or after so many seconds."""
+        """Return when the present calls have ended, or after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.work.quiet()

@@ -174,7 +174,7 @@ class PlainSends:
         self.tags_code = 0
 
     def begin(self, born: bytes, address: bytes, room: int) -> None:
-        """Read what a client sent next, which may begin so many calls."""
+        """Read what a client sent next, which may begin a limited number of calls."""
         self.born = born
         self.address = address
         self.room = room

@@ -51,7 +51,7 @@ class _Asked:
 
     Attributes:
         tags: none of the messages has another tag; empty: tags do not matter.
-        most_tries: after so many deliveries a message is a dead letter.
+        most_tries: after this many deliveries a message is a dead letter.
     """
 
     pop: PopRequest

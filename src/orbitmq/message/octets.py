@@ -68,7 +68,7 @@ def _crc_table() -> Integers:
 
 
 _TABLE = _crc_table()
-# From so many bytes on they are folded sixteen at a time, where the processor can (``crc32_fold.h``).
+# From this many bytes on they are folded sixteen at a time, where the processor can (``crc32_fold.h``).
 FOLD_BYTES = 64
 
 

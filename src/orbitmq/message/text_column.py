@@ -32,7 +32,7 @@ class TextColumn:
         self.reserve(0, 0, bytearray)
 
     def reserve(self, rows: int, size_bytes: int, allocate: Allocate) -> None:
-        """Begin anew, with room for so many rows and bytes; the caller writes no more."""
+        """Begin anew, with room for this many rows and bytes; the caller writes no more."""
         self.rows = 0
         self.used = 0
         self.offset_bytes = bytearray(4 * (rows + 1))

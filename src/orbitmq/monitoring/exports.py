@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KINDS: Final = frozenset({OTLP_GRPC, LOG})
-# The log is for people: it gets at most so many series each time.
+# The log is for people: it gets at most this many series each time.
 LOG_SERIES: Final = 2_000
 
 

@@ -52,7 +52,7 @@ class Exposition:
         return Family(self, name, kind, meaning, common)
 
     def take(self, series: int = 1) -> bool:
-        """Reserve room for this number of further series, if there is so much."""
+        """Reserve room for this number of further series, if there is enough."""
         if self._room < series:
             self.cut += series
             return False

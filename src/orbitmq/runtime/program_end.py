@@ -13,7 +13,7 @@ from typing import Any
 
 log = logging.getLogger("orbitmq.runtime")
 
-# After so many seconds a close is cut off: a client that closes sends for 10 s at most.
+# After this many seconds a close is cut off: a client that closes sends for 10 s at most.
 LIMIT_S = 10.5
 
 _begun = threading.Event()

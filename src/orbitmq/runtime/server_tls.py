@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.tls")
 
-# A connection that comes so long after the last look at the files begins another one.
+# A connection that comes this long after the last look at the files begins another one.
 LOOK_SECONDS: Final = 1.0
 WARN_DAYS: Final = 30
 # The keys of the settings that name the files; the gRPC ports have their own for the first two.

@@ -14,7 +14,7 @@ from typing import Final
 READY: Final = "READY=1"
 WATCHDOG: Final = "WATCHDOG=1"
 STOPPING: Final = "STOPPING=1"
-# A start that reads much of the log takes long: every so many seconds it asks for a minute more.
+# A start that reads much of the log takes long: at this interval it asks for a minute more.
 MORE_TIME: Final = "EXTEND_TIMEOUT_USEC=60000000"
 MORE_TIME_EVERY_S: Final = 10.0
 # Seconds until a notice is sent again that found the other end's queue full.

@@ -58,13 +58,13 @@ class Background:
             log.error("background task %s crashed", task.get_name(), exc_info=error)
 
     async def quiet(self, limit_s: float | None = None) -> None:
-        """Return when the tasks of now have ended, or after so many seconds."""
+        """Return when the present tasks have ended, or after this many seconds."""
         pending = [task for task in self._tasks if task is not asyncio.current_task()]
         if pending:
             await asyncio.wait(pending, timeout=limit_s)
 
     async def ended(self, limit_s: float) -> None:
-        """Return when the tasks of now have ended, or after so many seconds; then stop."""
+        """Return when the present tasks have ended, or after this many seconds; then stop."""
         await self.quiet(limit_s)
         await self.stop()
 

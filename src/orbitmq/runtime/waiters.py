@@ -26,7 +26,7 @@ class Waiters:
                 woken.set_result(None)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Return when the condition holds, or after so many seconds.
+        """Return when the condition holds, or after this many seconds.
 
         Returns:
             Whether it holds now. It may have ceased to hold since the task was woken.

@@ -17,7 +17,7 @@ class Worker:
     """What blocking code may ask of the machine.
 
     Attributes:
-        pause: blocks for so many seconds.
+        pause: blocks for this many seconds.
     """
 
     clock: Clock

@@ -103,7 +103,7 @@ class Consumer(_Member[consumer.Consumer]):
 
         Args:
             handler: runs in threads, ``concurrency`` of them. Without one, those of :meth:`on`.
-            batch: give lists of up to so many messages.
+            batch: give lists of up to this many messages.
             stop_on_signals: on Ctrl-C and SIGTERM let running handlers end and return then; a second signal
                 raises KeyboardInterrupt. Only in the main thread.
         """

@@ -453,7 +453,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def write_paused(self) -> bool:
-        """Whether so much is queued that a sender should wait in :meth:`drain`."""
+        """Whether enough is queued that a sender should wait in :meth:`drain`."""
         return self._write_paused
 
     async def drain(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 # Clocks of one cluster are not farther apart: the first request of a connection may be late as well.
 MOST_APART_MS = 60_000
-# From so much on a request counts as late; whoever refuses late ones does it no earlier.
+# From this age on a request counts as late; no server refuses late ones earlier.
 LATE_MS = 500
-# When all requests of so long a time come late, a clock was set.
+# When all requests come late for this long, a clock was set.
 STEP_MS = 1000
 
 

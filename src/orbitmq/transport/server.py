@@ -108,7 +108,7 @@ class ServerConnection(Connection):
         self._protocol.restrain(None)
 
     def rest(self, seconds: float) -> None:
-        """Do not read for so long, or longer if that was said before. What came already is handled."""
+        """Pause reading for this time, or longer if set so before; requests that arrived are handled."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

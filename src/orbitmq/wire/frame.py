@@ -32,7 +32,7 @@ def encode_frame(command: Command) -> bytes:
 
 
 def encode_head(command: Command, body_bytes: int) -> bytes:
-    """The frame of ``command`` up to its body, which has so many bytes.
+    """The frame of ``command`` up to its body, which has this many bytes.
 
     A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header: every peer reads both.
 

@@ -122,7 +122,7 @@ class ChangeJournal:
         contents = self._known.setdefault(known.file, [])
         contents.append(known)
         if len(contents) > KNOWN_FILES:
-            # The first content may be that of the present file, if none of the others was written.
+            # The file may still have its first content, if none of the later ones was written.
             del contents[1]
 
     def written(self, known: KnownFile) -> None:

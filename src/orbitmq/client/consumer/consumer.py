@@ -187,9 +187,9 @@ class Consumer(GroupConsumer):
 
         Args:
             handler: async or plain. Without one, those of :meth:`on`.
-            batch: give lists of up to so many messages; nothing is waited for to fill them. What the handler
-                leaves unsettled is done when it returns, and comes again when it raises. Lists of an ordered
-                consumer are of one queue, in order.
+            batch: give lists of up to this many messages; nothing is waited for to fill them. What the
+                handler leaves unsettled is done when it returns, and comes again when it raises. Lists of an
+                ordered consumer are of one queue, in order.
             stop_on_signals: close the consumer on Ctrl-C and SIGTERM, and return when it is closed; a second
                 signal cancels the handlers. Only in the main thread.
 
@@ -253,7 +253,7 @@ class Consumer(GroupConsumer):
         return one_by_one(self._delivery, self._may_begin, auto_ack=auto_ack)
 
     def batches(self, at_most: int) -> AsyncGenerator[list[ReceivedMessage], None]:
-        """Lists of up to so many messages, until the consumer closes; see ``batch`` of :meth:`run`.
+        """Lists of up to ``at_most`` messages, until the consumer closes; see ``batch`` of :meth:`run`.
 
         Asking for the next list marks what is unsettled in the one before as done; leaving the loop does not.
 

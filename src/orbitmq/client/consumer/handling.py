@@ -208,7 +208,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
 
 
 async def serve_batches(delivery: Delivery, call: Call, at_most: int) -> None:
-    """Give lists of up to so many messages to the handler, until the consumer closes (CR-01, CR-04)."""
+    """Give lists of up to this many messages to the handler, until the consumer closes (CR-01, CR-04)."""
     served = 0
     while True:
         held = delivery.take_batch(at_most)
@@ -287,7 +287,7 @@ async def one_by_one(
 async def in_batches(
     delivery: Delivery, prepared: Prepared, at_most: int
 ) -> AsyncGenerator[list[ReceivedMessage], None]:
-    """The same in lists of up to so many; see ``Consumer.batches``."""
+    """The messages in lists of limited length; see ``Consumer.batches``."""
     await prepared()
     while True:
         held = delivery.take_batch(at_most)

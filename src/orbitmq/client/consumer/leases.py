@@ -277,7 +277,7 @@ class Leases:
     # -- longer ----------------------------------------------------------------------------------------
 
     async def change(self, lease: Lease, invisible_s: float) -> Settled:
-        """Let a message stay invisible for so long from now on.
+        """Keep a message invisible for this time from now on.
 
         Raises:
             BrokerError, TransportError: the broker may or may not have changed the time.

@@ -20,7 +20,7 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
-# After so many rounds all offsets are committed, also unchanged ones: a broker may have lost commits.
+# After this many rounds all offsets are committed, also unchanged ones: a broker may have lost commits.
 _FULL_EVERY = 12
 _MAX_UNCOMMITTED = 10_000
 DEFAULT_INSTANCE = "DEFAULT"

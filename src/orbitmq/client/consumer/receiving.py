@@ -23,7 +23,7 @@ from orbitmq.runtime.tasks import outcome
 
 # Pause before the next try when no broker can be asked.
 PAUSE_S = 0.2
-# With several places, the next one is asked when one has not answered for so long.
+# With several places, the next one is asked when one has not answered for this long.
 PATIENCE_S = 0.2
 # Brokers count in milliseconds.
 LEAST_WAIT_S = 0.001

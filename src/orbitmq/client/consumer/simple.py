@@ -219,7 +219,7 @@ class SimpleConsumer(AsyncContext):
     async def receive(
         self, max_messages: int = 16, invisible_for: Duration | None = None, *, wait: Duration = WAIT_S
     ) -> list[ReceivedMessage]:
-        """Up to so many messages of the subscribed topics; an empty list when none came in time.
+        """Up to ``max_messages`` messages of the subscribed topics; an empty list when none came in time.
 
         Args:
             max_messages: 1 to 32.
@@ -287,7 +287,7 @@ class SimpleConsumer(AsyncContext):
         return await outcome if settled is Settled.DONE else settled
 
     async def change_invisible(self, message: ReceivedMessage, invisible_for: Duration) -> Settled:
-        """Let this message stay invisible for so long from now on.
+        """Keep this message invisible for this time from now on.
 
         Returns:
             DONE, ALREADY or GONE, as :meth:`ack`.

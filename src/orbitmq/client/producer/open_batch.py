@@ -102,7 +102,7 @@ class OpenBatch:
         return self.put(body, _PLAIN_BYTES + len(body))
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more are within the limit."""
+        """Whether this many further bytes are within the limit."""
         return self.size + size <= self._max_bytes
 
     def put(self, item: bytes | Item, size: int) -> asyncio.Future[SendResult]:

@@ -105,7 +105,7 @@ class StreamFollowerLink(FollowerLink):
             master = await self._exchange(own, [mark(raw.data, *block) for block in blocks])
             has = (
                 master.end if has < 0 else has
-            )  # at first: the master's log may grow by what it copies from us
+            )  # at first: the master's log grows if it copies records from us
             return Answer(master.matched, master.begin, master.end)
 
         common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()

@@ -11,8 +11,8 @@ from orbitmq.replication.state.acted import ActingTerm
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.outbox import SendingLink, everything
 
-# A lock has one heir, whoever else knows it. Other slaves have no progress in locks, which can be many.
-# The ends of empty queues come from the broker whose log is copied: other brokers delete by their own disk.
+# Left out: queue locks, which may be many and which only the heir needs, and the ends of empty queues, which
+# come from the broker whose log is copied, as each broker deletes old files by its own disk.
 _LEFT_OUT = frozenset({LOCKS, *METADATA})
 
 

@@ -10,7 +10,7 @@ from orbitmq.replication.state.terms import NONE
 
 
 class UnsyncedStart:
-    """From the beginning of the broker's term until it leads; from then on it asks no other broker.
+    """The keys changed since a start without asking the followers, until that is over.
 
     Attributes:
         is_on: whether the broker serves without having asked its followers, or has not finished asking.

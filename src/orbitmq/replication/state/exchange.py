@@ -272,7 +272,7 @@ class StateExchange(Component):
                 pass
 
     async def _make_ready(self, link: PeerLink, inbox: Inbox) -> None:
-        """Make the changes whose place the log has reached, in slices; the link's end makes the others."""
+        """Apply the changes whose place the log has reached, in slices; at the link's end, apply the rest."""
         before, ready = inbox.applied, inbox.ready(self._store.max_commit_log_offset)
         made = 0
         while (action := inbox.take_next()) is not None:

@@ -231,8 +231,8 @@ class Brokers:
     ) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
         """:meth:`readable` of the topics that have queues now, and what is wrong with the others, by name.
 
-        A topic is not there when all of its brokers have been silent for so long that the name servers took
-        them out.
+        A topic is not there when the name servers have removed all of its brokers, as these were silent for
+        too long.
 
         Raises:
             UnreachableError: no name server answers.

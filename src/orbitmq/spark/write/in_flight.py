@@ -26,7 +26,7 @@ from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Requ
 from orbitmq.wire.refusals import error_of, refuses_user
 
 DEFAULT_QUEUES = 4
-# For so long a broker that did not answer gets no sends, when other brokers can take them.
+# How long a broker that did not answer gets no sends, when other brokers can take them.
 AVOIDED_S = 15.0
 WAIT_S = 0.05
 

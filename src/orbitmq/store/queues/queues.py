@@ -230,8 +230,9 @@ class Queues:
     def load_folder(
         self, topic: str, border: int, *, cut: bool, is_stored: IsStored, files: QueueFiles
     ) -> str | None:
-        """Find the end of each queue of a topic from its files, counting records below ``border``. Returns
-        the file that lacks entries between the ends of its queue, or ``None``.
+        """Find the end of each queue of a topic from its files, counting records below ``border``.
+
+        Returns the file that lacks entries between the ends of its queue, or ``None``.
 
         Args:
             cut: whether to remove the entries behind.

@@ -346,7 +346,7 @@ class MemoryNetwork:
         self._world.delay_s = (low_s, high_s)
 
     def slow(self, low_s: float, high_s: float) -> None:
-        """All that leaves or reaches this host takes so much longer; 0 and 0 end it."""
+        """Delay everything that leaves or reaches this host by this much; 0 and 0 end it."""
         self._world.host_delay_s[self.host] = (low_s, high_s)
 
     def partition(

@@ -15,7 +15,7 @@ EPOCH_MS = 1_700_000_000_000
 # The time zone of simulated machines is UTC.
 _EPOCH = datetime(1970, 1, 1)
 MAX_ITERATIONS = 50_000_000
-# Beyond so many timers those that were cancelled are dropped once they are the most.
+# Beyond this many timers, cancelled ones are dropped once they are the majority.
 _FEW_TIMERS = 100
 
 

@@ -111,7 +111,7 @@ class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
     """CONSUMER_SEND_MSG_BACK (36), client to broker.
 
     Attributes:
-        delay_ms: OrbitMQ's own field: deliver after so many milliseconds, with a timer, not after
+        delay_ms: OrbitMQ's own field: deliver after this many milliseconds, with a timer, not after
             ``delay_level``. Apache's broker does not read it and takes the level: a client gives both.
         reason, client_id: OrbitMQ's own fields: why the message comes back and from whom, for a dead letter.
     """
