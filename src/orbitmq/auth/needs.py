@@ -95,7 +95,7 @@ def of_group(*actions: Action, field: str = "consumerGroup", may_miss: bool = Fa
 
 
 def all_of(*parts: Needs[P]) -> Needs[P]:
-    """What each of these asks for."""
+    """The needs of each entry."""
 
     def needs(command: Command, place: P) -> Iterator[Asked]:
         return chain.from_iterable(part(command, place) for part in parts)

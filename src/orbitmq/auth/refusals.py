@@ -58,7 +58,7 @@ class GateError(RemotingError):
 
     @property
     def about_keys(self) -> bool:
-        """Whether it is not known who asks, or he is disabled: else a right is missing."""
+        """Whether the user is unknown or disabled; else a right is missing."""
         return self.refusal.why in (NO_KEYS, WRONG_KEYS, DISABLED)
 
 

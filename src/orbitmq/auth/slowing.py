@@ -1,4 +1,4 @@
-"""Who signs wrongly again and again is slowed: guessing a key takes for ever, and costs the server little."""
+"""Addresses with wrong signatures are slowed: guessing a key takes for ever, and costs the server little."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Slowing:
         return pause
 
     def left(self, address: str, now: float) -> float:
-        """What is left of an address's last pause, in seconds: for its new connections."""
+        """The rest of an address's last pause, in seconds: new connections of the address wait for it."""
         found = self._found.get(address)
         return 0.0 if found is None else max(0.0, found[2] - now)

@@ -140,7 +140,7 @@ class Monitoring(Component):
         )
 
     def scrape(self) -> Scrape:
-        """What reads all figures of this broker."""
+        """The reader of all figures of this broker."""
         reasons, serving = self.readiness.reasons, self.readiness.serving
         return Scrape(self._config, self._figures, self._counted, self._topics, reasons, serving)
 

@@ -89,7 +89,7 @@ async def opened(
 
     name, used = servers.context or servers.addresses, system_runtime()
     clock = used.clock
-    # Whoever opens the link at once finds the port open.
+    # The port listens before the link is printed: a link that is opened at once works.
     with listening_socket(host, port) as listener:
         port = listener.getsockname()[1]
         entrance = entering.entrance(host, port, servers.options, used.threads, clock.monotonic)

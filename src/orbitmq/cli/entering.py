@@ -1,4 +1,4 @@
-"""Who may come into the console, and over which addresses: its options, checked before it listens."""
+"""Options about the console's users and addresses, checked before it listens."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from orbitmq.settings import properties_text
 
 PAGE: Final = "https://github.com/orbitmq/orbitmq/blob/main/docs/installing.md"
 STATE: Final = "/var/lib/orbitmq"
-# Folders that the unit does not show to the server: those of users, and temporary ones (it has its own).
+# Folders that the unit hides from the server: home folders (ProtectHome) and temporary ones (PrivateTmp).
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written
 # Files that systemd reads as root and gives to this server only, by their settings. Certificates come with
 # their keys, so that both are of one pair also after a renewal.
@@ -68,7 +68,7 @@ SystemCallErrorNumber=EPERM
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit is made of.
+    """The parts of a systemd unit.
 
     Attributes:
         server: ``broker`` or ``nameserver``: the command that runs it.

@@ -136,10 +136,10 @@ class Console:
 
     @property
     def _host_lines(self) -> list[list[bytes]]:
-        """What the lines Host of a request may be: one line, with one of the names."""
+        """Check the Host header: one line, with one of the console's names."""
         return [[name.encode()] for name in self._entrance.hosts]
 
-    # -- who asks ------------------------------------------------------------------------------------------
+    # -- sessions ------------------------------------------------------------------------------------------
 
     def _of_session(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:

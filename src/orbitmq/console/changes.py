@@ -1,4 +1,4 @@
-"""What the console's forms change, each by its name."""
+"""The changes that the console's forms make, by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def send_message(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def send_again(cluster: Cluster, fields: Fields) -> Done:
-    """A new message with the body and the properties of a stored one."""
+    """Send a new message with the body and the properties of a stored message."""
     one = await cluster.admin.messages.get(field_of(fields, "id"), topic=field_of(fields, "topic"))
     return await _sent(cluster, Message(one.topic, bytes(one.body), properties=one.properties))
 

@@ -1,4 +1,4 @@
-"""What all changes share: what they work with, what they give, and how they read their fields."""
+"""What all changes share: their arguments, their result, and how they read the fields of a form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fields = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a change works with.
+    """The clients and the shown plan that a change works with.
 
     Attributes:
         producer: makes a producer, for messages that are sent.

@@ -1,4 +1,4 @@
-"""Consumer groups: all of them, why one lags, its members and queues, and resets with a preview."""
+"""Pages of consumer groups: the list; one group with its lag, members and queues; resets with a preview."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ MOST_AT_ONCE: Final = 2
 MOST_WAITING: Final = 20
 LOGIN_S: Final = 10.0
 MOST_NAME: Final = 127
-# What brokers say of an identity that they accept, and whose rights are not enough for the question.
+# Remarks of brokers that accept an identity, but whose rules do not permit the request.
 _KNOWN: Final = ("has no permission to access", "is no super user")
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """Who has come in. ``cluster``: with the user's own keys; ``None``: with the console's."""
+    """A user who has logged in. ``cluster``: signs with the user's own keys; ``None``: with the console's."""
 
     user: str
     role: str
@@ -39,7 +39,7 @@ class Door(Protocol):
     """Knows users and their passwords."""
 
     async def enter(self, name: str, password: str) -> Entered | None:
-        """Who that is; ``None``: the name or the password is wrong.
+        """The user of this name and password; ``None``: one of them is wrong.
 
         Raises:
             OrbitError: nobody can log in now; the text says why.
@@ -146,7 +146,7 @@ class Desk:
         return self._waiting >= MOST_WAITING
 
     async def enter(self, name: str, password: str, address: str) -> Entered | None:
-        """Who that is; ``None``: the name or the password is wrong. Errors as :meth:`Door.enter`."""
+        """The user; ``None``: the name or the password is wrong. Errors as :meth:`Door.enter`."""
         keys = self._keys(name, address)
         now = self._monotonic()
         # Counted before the look: tries that come meanwhile are slowed down by this one, too.

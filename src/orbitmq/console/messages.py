@@ -69,7 +69,7 @@ class MakesReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found, at most ``MOST_SHOWN``.
+    """The messages that a search found, at most ``MOST_SHOWN``.
 
     Attributes:
         rows: of the messages; their bodies are not kept.
@@ -160,7 +160,7 @@ def _forms(query: Mapping[str, str]) -> Sequence[Form]:
 
 
 async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int) -> ReaderStart:
-    """Where reading begins.
+    """The offset or time at which reading begins.
 
     Raises:
         ValidationError: a field is wrong; it is named.
@@ -247,7 +247,7 @@ async def search(
         queue = MessageQueue(topic, row["broker"], row["queue"])
         after[queue] = min(after[queue], row["offset"])
         ended = ended or said("ended_enough", n=MOST_SHOWN)
-    # A search that found nothing in its time would begin at the same place again.
+    # A search without a find has no offset to go on from: it would begin at the same one again.
     return Found(found[:MOST_SHOWN], read, after if ended and found else {}, ended, left_out)
 
 

@@ -1,4 +1,4 @@
-"""What a page consists of, whatever it is shown as: HTML, JSON or CSV. Pure."""
+"""The parts of a page, which is shown as HTML, JSON or CSV. Pure."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Page:
         title: the name of the thing that it is about; empty: it is about all.
         left_out: servers that did not answer, with the reason.
         late: it was not complete in time.
-        refresh_s: the browser loads it again after so many seconds; 0: never.
+        refresh_s: seconds after which the browser loads the page again; 0: never.
     """
 
     name: str

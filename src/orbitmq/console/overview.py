@@ -34,7 +34,7 @@ BROKERS: Final = (
 
 
 async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
-    """What each live broker reports of itself, or the reason why it does not."""
+    """The runtime information of each live broker, or why it is missing."""
 
     async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Status | str]:
         try:

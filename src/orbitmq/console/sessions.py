@@ -1,4 +1,4 @@
-"""Who may look: a token that is good once, then a session that ends when it is idle."""
+"""Sessions: a token that is good once opens one, and it ends when it is idle."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# So many failures in a row cost nothing; each further one doubles the wait, up to the longest.
+# Failures in a row that cost no wait; each further one doubles the wait, up to the longest.
 FREE: Final = 3
 LONGEST_S: Final = 60.0
 # After this time without a failure the count begins anew.

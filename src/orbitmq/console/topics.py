@@ -151,7 +151,7 @@ def _form(name: str, settings: TopicSettings, button: str, title: str) -> Form:
 
 
 async def deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
-    """What would be lost, and the form that has it typed."""
+    """The page of a deletion: what would be lost, and a form in which the topic's name is typed."""
     answers = await asyncio.gather(*(admin.topics.status(name) for name in chosen))
     rows = [
         {"topic": name, "queues": len(one.found), "messages": sum(queue.count for queue in one.found)}

@@ -1,4 +1,4 @@
-"""Changes of users and rules. Their secrets are in no log and no audit entry."""
+"""Forms that change users and rules. Secrets are written to no log and no audit entry."""
 
 from __future__ import annotations
 

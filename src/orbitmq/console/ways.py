@@ -54,7 +54,7 @@ class ClusterOfPages:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a browser asks for: ``parts`` of the path, the first of them in the menu."""
+    """The path of a request: ``parts``, the first of them an entry of the menu."""
 
     parts: tuple[str, ...]
     query: Query

@@ -148,7 +148,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._close_if_left()
 
     def _events(self, data: bytes) -> list[Event]:
-        """What the client did, but for its plain sends, whose messages are appended now."""
+        """The events of received bytes. Plain sends give none: their messages are appended now."""
         shared = self._shared
         if shared.plain is None or shared.stopping:
             self._engine.plain = None

@@ -110,7 +110,7 @@ class PlainSends:
     Args:
         find_topic: the topic of this name if it takes plain messages now, else None.
         make_room: see ``HotStore.make_room``; False: the disk refuses.
-        choose: a queue among so many.
+        choose: a queue below a number of queues.
         seen: told the client ids that came.
         check: whether these headers of a client may pass.
         timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.

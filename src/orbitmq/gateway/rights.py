@@ -55,7 +55,7 @@ def _group(request: Any) -> Iterator[Asked]:
 
 
 def _told(command: schema.TelemetryCommand | None) -> Iterator[Asked]:
-    """Who sends to a topic is asked about its transactions, and sees their messages."""
+    """A producer of a topic is asked about the topic's transactions, and sees their messages."""
     if command is None or not command.HasField("settings"):
         return
     for topic in command.settings.publishing.topics:

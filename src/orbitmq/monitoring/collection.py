@@ -36,7 +36,7 @@ class Metric:
 
 
 class Collection(Exposition):
-    """What is written to it is kept as data.
+    """A page of metrics that keeps its families as data.
 
     Attributes:
         metrics: what was written.

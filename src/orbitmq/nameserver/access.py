@@ -108,7 +108,7 @@ class Access:
             except OSError as error:
                 raise StartError(f"cannot read {path}: {error.strerror or error}") from error
             except (ValueError, LookupError, TypeError, AttributeError) as error:
-                # Without the text of the error: it may show a secret.
+                # The error's text is left out: it may show a secret.
                 raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
         self._users.begin(self._config.first_super_users())
         # Written anew each time, so that nobody else may read a file that was copied to this place.

@@ -22,7 +22,7 @@ AGAIN_S: Final = 0.1
 
 
 class ServiceManager:
-    """What waits for a server's notices; without ``NOTIFY_SOCKET`` nothing does, and none are sent.
+    """The service manager that a server notifies; there is none without ``NOTIFY_SOCKET``.
 
     Args:
         variables: the environment of the process.

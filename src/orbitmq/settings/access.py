@@ -49,7 +49,7 @@ def inner_keys() -> Any:
 
 
 def credentials_of(*named: Credentials | str) -> list[Credentials]:
-    """Those of :func:`first_user` and :func:`inner_keys` that are set."""
+    """The users that the settings name: :func:`first_user` and :func:`inner_keys`, if they are set."""
     return [each for each in named if isinstance(each, Credentials)]
 
 

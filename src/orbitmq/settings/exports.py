@@ -38,7 +38,7 @@ def _headers(key: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings(Settings):
-    """Where metrics are sent to with OTLP_GRPC, how often, and how often they are written with LOG."""
+    """The settings of the exporters: address and period of OTLP_GRPC, period of LOG."""
 
     target: str = setting("", "metricsGrpcExporterTarget", _target)
     header: str = setting("", "metricsGrpcExporterHeader", _headers, secret=True)
@@ -66,6 +66,6 @@ class ExportSettings(Settings):
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What each request brings along."""
+        """The headers of each request."""
         pairs = [pair.strip().partition(":") for pair in self.header.split(",") if pair.strip()]
         return tuple((name.lower(), value) for name, _, value in pairs)

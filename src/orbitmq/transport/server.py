@@ -44,7 +44,7 @@ class Gauge(Protocol):
 
 
 class Watch(Protocol):
-    """Knows who is a stranger."""
+    """Decides how connections without checked keys are treated."""
 
     def knows(self, command: Command) -> bool:
         """Whether a request may be long before its sender's keys are checked."""
@@ -225,7 +225,7 @@ class RemotingServer:
         )
 
     def guard_with(self, watch: Watch) -> None:
-        """Let this watch over clients that come from now on."""
+        """Let this decide about connections that are opened from now on."""
         self._watch = watch
 
     @property

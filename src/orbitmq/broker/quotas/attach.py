@@ -1,4 +1,4 @@
-"""What quotas add to a broker."""
+"""Quotas as a feature of a broker: handlers, table, gauges."""
 
 from __future__ import annotations
 

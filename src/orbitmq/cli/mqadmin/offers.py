@@ -1,4 +1,4 @@
-"""How a command of mqadmin is described: its name, its flags, the function that prints it."""
+"""The description of an mqadmin command: its name, its flags, the function that yields its output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ INTERVAL = Flag("i", "interval", "again after so many seconds, until Ctrl-C")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What commands work with.
+    """The connection to the cluster, and how a command prints.
 
     Attributes:
         admin: for what it has a method for.
@@ -64,7 +64,7 @@ class Tool:
         return sorted(found, key=lambda one: (not one.is_master, one.name, one.broker_id))
 
     async def addresses(self, options: Options, *, slaves: bool = False) -> list[str]:
-        """Where a command is made: the address after ``-b``, else the masters of the cluster after ``-c``."""
+        """The brokers that a command asks: that of ``-b``, else the masters of the cluster of ``-c``."""
         if options.b is not None:
             return [options.b]
         return [one.address for one in await self.brokers(options.c) if slaves or one.is_master]
