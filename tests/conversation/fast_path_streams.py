@@ -163,15 +163,30 @@ def _log(broker: Broker) -> bytes:
 # -- frames ------------------------------------------------------------------------------------------------
 
 
-class Frames:
-    """Draws frames, plain ones and such that a handler has to look at."""
+# Fields that clients add to every request, the last ones with values that a header escapes.
+COMMON = {
+    "AccessKey": "app", "Signature": "5vpFZ/6WlDkQH0+9bnGxbLuHXHg=", "SecurityToken": "lent", "ns": "shop",
+    "nsd": "true", "ReqT": "0", "__ZONE_NAME": "z1", "__ZONE_MODE": '"true"',
+}  # fmt: skip
 
-    def __init__(self, seed: int) -> None:
+
+class Frames:
+    """Draws frames, plain ones and such that a handler has to look at.
+
+    Args:
+        common: most frames have some of the fields that any request may have.
+    """
+
+    def __init__(self, seed: int, *, common: bool = False) -> None:
         self.random = random.Random(seed)
         self.opaque = 0
+        self._common = common
 
     def command(self, code: int, ext: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
         self.opaque += 1
+        if self._common and self.random.random() < 0.8:
+            names = self.random.sample(list(COMMON), self.random.randrange(len(COMMON)))
+            ext = {**ext, **{name: COMMON[name] for name in names}}
         kind = self.random.choice(list(Serialization))
         return encode_frame(Command(code, ext, body, self.opaque, flag, serialization=kind))
 
@@ -333,12 +348,12 @@ def cut(stream: bytes, draw: random.Random, largest: int = 4000) -> list[bytes]:
     return chunks
 
 
-def stream(seed: int, count: int) -> tuple[list[bytes], list[bytes]]:
+def stream(seed: int, count: int, *, common: bool = False) -> tuple[list[bytes], list[bytes]]:
     """Chunks that warm a broker up, and chunks of ``count`` frames of all kinds.
 
     Sends and pulls never share a chunk: how much of its own chunk a pull sees is up to the store.
     """
-    frames = Frames(seed)
+    frames = Frames(seed, common=common)
     first = frames.warm_up()
     chunks: list[bytes] = []
     alike: list[bytes] = []

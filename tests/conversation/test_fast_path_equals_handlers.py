@@ -70,6 +70,16 @@ def compare(ours: Outcome, theirs: Outcome) -> None:
     assert ours.closed == theirs.closed
 
 
+@pytest.mark.behaviour("AU-26")
+@pytest.mark.parametrize("seed", range(6))
+def test_signed_requests_and_those_of_a_namespace_take_it_too(seed: int) -> None:
+    first, rest = stream(seed, 120, common=True)
+    common: dict[str, Any] = {"seed": seed, "mapped_file_size_commit_log": 8 << 20}
+    ours = play(first + rest, **common)
+    compare(ours, play(first + rest, **common, fast=False))
+    assert ours.taken > 25
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("seed", range(12))
 def test_any_stream_has_the_same_outcome(seed: int, flush: str) -> None:

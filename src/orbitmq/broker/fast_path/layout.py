@@ -55,9 +55,20 @@ X_WIDTH = 4
 NOTE_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before the first pull and after the last
 MAX_NOTES = 256
 MAX_UNIQUE_KEY = 128
-MAX_SLOTS = 16  # slots of header fields
+MAX_SLOTS = 22  # slots of header fields
 
-SEND_FIELDS = {
+# Fields of any request: of its signature, and such as clients of 5.x add and no handler reads.
+COMMON_FIELDS = {
+    "AccessKey": 14,
+    "Signature": 15,
+    "SecurityToken": 16,
+    "ns": 17,
+    "nsd": 18,
+    "ReqT": 19,
+    "__ZONE_NAME": 20,
+    "__ZONE_MODE": 21,
+}
+_SEND_FIELDS = {
     "producerGroup": 0,
     "topic": 1,
     "defaultTopic": 2,
@@ -73,7 +84,8 @@ SEND_FIELDS = {
     "batch": 12,
     "bname": 13,
 }
-SEND_V2_FIELDS = {chr(ord("a") + slot): slot for slot in SEND_FIELDS.values()}
+SEND_FIELDS = _SEND_FIELDS | COMMON_FIELDS
+SEND_V2_FIELDS = {chr(ord("a") + slot): slot for slot in _SEND_FIELDS.values()} | COMMON_FIELDS
 
 PULL_FIELDS = {
     "consumerGroup": 0,
@@ -90,7 +102,7 @@ PULL_FIELDS = {
     "subVersion": 11,
     "requestSource": 12,
     "bname": 13,
-}
+} | COMMON_FIELDS
 
 RESERVED_PROPERTIES = (
     "DELAY",
