@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from orbitmq.broker.clients.registry import Client, ClientManager
@@ -11,9 +11,11 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, Stream
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.client import (
     ConsumeFromWhere,
@@ -35,7 +37,7 @@ class GrpcClients:
     """The gRPC clients that sent their client id; the broker registers them like remoting clients.
 
     Args:
-        on_gone: told the id of each client that is gone, whether it said so or not.
+        held: the messages of push consumers; a client that is gone, or leaves its group, loses them.
     """
 
     def __init__(
@@ -44,13 +46,14 @@ class GrpcClients:
         clock: Clock,
         manager: ClientManager,
         groups: SubscriptionGroups,
-        on_gone: Callable[[str], object],
+        held: HeldMessages,
     ) -> None:
         self._config = config
         self._clock = clock
         self._manager = manager
         self._groups = groups
-        self._on_gone = on_gone
+        self._held = held
+        self._log = LogLimiter(log)
         self._clients: dict[str, GrpcPeer] = {}
         # By client id, for clients that only this broker's tables name: until when it waits for them.
         self._awaited: dict[str, int] = {}
@@ -103,7 +106,7 @@ class GrpcClients:
     def produces(self, caller: Caller, topics: Iterable[str]) -> None:
         """A producer says which topics it sends to. Its group is each of them, as behind Apache's proxy."""
         peer = self.known(caller)
-        peer.kind = ClientType.PRODUCER
+        self._becomes(peer, ClientType.PRODUCER, "")
         for topic in topics:
             peer.sends_to(topic)
         self._register_producer(peer)
@@ -124,9 +127,7 @@ class GrpcClients:
             RemotingError: it contradicts another member of its group, and ``strictSubscription`` is on.
         """
         peer = self.known(caller)
-        if group != peer.group and peer.group:
-            self._manager.connection_closed(peer)
-        peer.kind, peer.group = kind, group
+        self._becomes(peer, kind, group)
         if subscriptions is not None:
             peer.subscriptions = list(subscriptions)
         self._register_consumer(peer)
@@ -165,7 +166,7 @@ class GrpcClients:
             peer.give_up_questions()
             for stream in list(peer.streams):
                 stream.close()
-        self._on_gone(client_id)
+        self._held.give_back(client_id)
 
     def wait_for(self, client_ids: Iterable[str]) -> None:
         """Wait for clients that have messages; without a call for :data:`COME_BACK_MS` they are gone."""
@@ -197,6 +198,26 @@ class GrpcClients:
 
     # -- inside ----------------------------------------------------------------------------------------
 
+    def _becomes(self, peer: GrpcPeer, kind: int, group: str) -> None:
+        """Note type and group of a client; with others than before, it leaves what it was."""
+        before = peer.kind, peer.group
+        peer.kind, peer.group = kind, group
+        said = before[0] != ClientType.UNSPECIFIED
+        became = (before[0] == ClientType.PRODUCER) != (kind == ClientType.PRODUCER)
+        if not said or not (became or before[1] != group):
+            return
+        self._log.write(
+            logging.WARNING,
+            "another client",
+            "gRPC client %s at %s was %s and is now %s: if it has not changed, two clients have one id",
+            peer.client_id, peer.remote_address, _role(*before), _role(kind, group),
+        )  # fmt: skip
+        self._manager.connection_closed(peer)
+        peer.topics.clear()
+        peer.subscriptions = None
+        if before[1]:
+            self._held.give_back(peer.client_id, before[1])
+
     def _closed(self, peer: GrpcPeer) -> None:
         if self._clients.get(peer.client_id) is peer:
             self.leave(peer.client_id)
@@ -227,3 +248,7 @@ class GrpcClients:
             with_sub=peer.subscriptions is not None,
             strict=self._config.strict_subscription,
         )
+
+
+def _role(kind: int, group: str) -> str:
+    return f"a consumer of group {group}" if group else "a producer"

@@ -76,10 +76,19 @@ class HeldMessages:
             if not held:
                 del self._held[client_id]
 
-    def give_back(self, client_id: str) -> None:
-        """Make the deliveries of a client that is gone visible at once."""
-        for taken in self._held.pop(client_id, {}):
-            self._extend(taken, AT_ONCE_MS)
+    def give_back(self, client_id: str, group: str = "") -> None:
+        """Make the deliveries of a client that is gone visible at once.
+
+        Args:
+            group: only those of this group, which the client has left.
+        """
+        held = self._held.pop(client_id, {})
+        kept = {taken: ends_ms for taken, ends_ms in held.items() if group and taken.group != group}
+        if kept:
+            self._held[client_id] = kept
+        for taken in held:
+            if taken not in kept:
+                self._extend(taken, AT_ONCE_MS)
 
     def _extend(self, taken: Taken, invisible_ms: int) -> bool:
         try:
