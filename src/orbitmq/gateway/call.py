@@ -85,6 +85,10 @@ class Call(Protocol):
         """
         ...
 
+    def rest(self, seconds: float) -> None:
+        """Read nothing from the client's connection for this time; what has come is handled."""
+        ...
+
 
 # Takes the one response message of a call, and ends it with OK.
 Reply: TypeAlias = Callable[[bytes], None]

@@ -55,6 +55,7 @@ class Caller:
 
 # Judges a call by its client, its method and its request message; raises RefusalError.
 Check: TypeAlias = Callable[[Caller, str, object], None]
+Count: TypeAlias = Callable[[Call, Caller, object], None]
 
 
 def everybody(_caller: Caller, _method: str, _request: object) -> None:
@@ -67,10 +68,12 @@ class Callers:
     Args:
         seen: told the id of each client that called.
         check: raises for a client that may not make a call.
+        count: told each call that is let in, its client and its request.
     """
 
-    def __init__(self, seen: Callable[[str], object], check: Check = everybody) -> None:
+    def __init__(self, seen: Callable[[str], object], check: Check, count: Count) -> None:
         self._seen = seen
+        self._count = count
         self.check = check
 
     def of(self, call: Call, request: object) -> Caller:
@@ -85,6 +88,7 @@ class Callers:
         found = _caller(call)
         self.check(found, call.method, request)
         self._seen(found.client_id)
+        self._count(call, found, request)
         return found
 
 

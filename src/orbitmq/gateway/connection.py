@@ -14,6 +14,7 @@ from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
 from orbitmq.gateway.plain_door import PlainCalls, PlainDoor
+from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.sends import host_of
 from orbitmq.gateway.streams import StreamCall
@@ -53,6 +54,7 @@ class Shared:
     def __init__(self, service: Service, log: LogLimiter, seats: Seats) -> None:
         self.service = service
         self.plain: PlainDoor | None = getattr(service, "plain", None)
+        self.quotas: CallQuotas | None = getattr(service, "quotas", None)
         self.log = log
         self.seats = seats
         # Calls outlive connections: what they store is stored when their client is gone.
@@ -104,6 +106,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._held = 0
         self._queued = 0
         self._paused = False
+        self._rest: asyncio.TimerHandle | None = None
         self._flush_planned = False
         self._closing = False
         self._preface_timer: asyncio.TimerHandle | None = None
@@ -126,6 +129,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._born, self._address = pack_host(host_of(self.peer)), self.peer.encode()
         self._shared.seats.take(self._client)
         self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
+        if self._shared.quotas is not None:
+            self.rest(self._shared.quotas.pause_of(self._client))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._shared.receiving
@@ -150,7 +155,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _events(self, data: bytes) -> list[Event]:
         """The events of received bytes. Plain sends give none: their messages are appended now."""
         shared = self._shared
-        if shared.plain is None or shared.stopping:
+        limited = shared.quotas is not None and shared.quotas.limits(self._client)
+        if shared.plain is None or shared.stopping or limited:
             self._engine.plain = None
             return self._engine.receive(data, self._loop.time())
         room = min(MAX_STREAMS - self._running, MAX_CALLS - shared.running)
@@ -172,8 +178,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
             del self._shared.connections[self]
             self._shared.seats.leave(self._client)
         self._lose_calls()
-        if self._preface_timer is not None:
-            self._preface_timer.cancel()
+        for timer in (self._preface_timer, self._rest):
+            if timer is not None:
+                timer.cancel()
         if not self.gone.done():
             self.gone.set_result(None)
 
@@ -185,9 +192,31 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
         self._push_all()
+
+    def rest(self, seconds: float) -> None:
+        """Read nothing for this time, or longer if set so before; calls that have come go on."""
+        if not seconds or self._transport is None or self._transport.is_closing():
+            return
+        until = self._loop.time() + seconds
+        if self._rest is not None:
+            if self._rest.when() >= until:
+                return
+            self._rest.cancel()
+        self._transport.pause_reading()
+        self._rest = self._loop.call_at(until, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self.active = True  # the client could not be heard: it was not idle
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read from the client again, unless there is another reason not to."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and not self._paused and self._rest is None:
+            transport.resume_reading()
 
     def _flush_soon(self) -> None:
         """Write all frames of one turn of the event loop at once."""
@@ -475,7 +504,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _check_settled(self) -> None:
         self._preface_timer = None
-        if not self._engine.settled and not self._closing:
+        if self._rest is not None:
+            self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
+        elif not self._engine.settled and not self._closing:
             text = f"no whole HTTP/2 preface within {PREFACE_SECONDS:g} s"
             self._refuse("HTTP/2 stopped half-way", text)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from orbitmq.broker.events import SettingsChanged, TopicChanged
+from orbitmq.broker.events import QuotasChanged, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Host
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.role import RoleChanged
@@ -18,6 +18,7 @@ from orbitmq.gateway.incoming import RESERVED
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import TYPE_ATTRIBUTE, Topics, accepted_types
 from orbitmq.gateway.plain_sends import PlainSends, PlainTopic
+from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.sends import lost, unsafe
 from orbitmq.gateway.status import RefusalError
@@ -51,8 +52,9 @@ class PlainCalls:
 class PlainDoor:
     """Lets connections hand plain sends to :class:`~orbitmq.gateway.plain_sends.PlainSends`."""
 
-    def __init__(self, host: Host, topics: Topics, clients: GrpcClients) -> None:
+    def __init__(self, host: Host, topics: Topics, clients: GrpcClients, quotas: CallQuotas) -> None:
         s = host.services
+        self._quotas = quotas
         self._config = s.config
         self._role = s.role
         self._store = s.store
@@ -73,6 +75,7 @@ class PlainDoor:
         )
         s.events.subscribe(RoleChanged, lambda _event: self._sends.topics.clear())
         s.events.subscribe(TopicChanged, lambda _event: self._sends.topics.clear())
+        s.events.subscribe(QuotasChanged, lambda _event: self._sends.topics.clear())
         s.events.subscribe(SettingsChanged, lambda _event: self._set())
         self._set()
 
@@ -110,6 +113,7 @@ class PlainDoor:
             or MessageType.NORMAL not in accepted_types(config)
             or text in reserved.FORBIDDEN_SEND_TOPICS
             or text.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
+            or self._quotas.limits_topic(text)
             or not slots
             or len(slots) < config.write_queue_nums
             or min(slots) < 0

@@ -24,6 +24,7 @@ from orbitmq.gateway.held import INVISIBLE_MS, HeldMessages
 from orbitmq.gateway.messages import milliseconds, new, timestamp
 from orbitmq.gateway.names import group_name, topic_name
 from orbitmq.gateway.order import OrderWarnings
+from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.settings import POLL_MS
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
 from orbitmq.gateway.subscriptions import expression_of, tags_of
@@ -115,12 +116,14 @@ class Receives:
         background: Background,
         callers: Callers,
         order: OrderWarnings,
+        quotas: CallQuotas,
     ) -> None:
         self._config = config
         self._clock = clock
         self._metadata = metadata
         self._callers = callers
         self._order = order
+        self._quotas = quotas
         self._pops = pops
         self._settling = settling
         self._clients = clients
@@ -275,7 +278,9 @@ class Receives:
             for message in messages:
                 content = await self._content(who, asked, message)
                 if content is not None:
-                    await call.write(new(schema.ReceiveMessageResponse, message=content).SerializeToString())
+                    data = new(schema.ReceiveMessageResponse, message=content).SerializeToString()
+                    self._quotas.delivered(call, who, asked.pop.topic, len(data))
+                    await call.write(data)
                 written += 1
             await call.write(self._now())
         finally:

@@ -12,6 +12,7 @@ from orbitmq.broker.events import Events
 from orbitmq.broker.extension import Host
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.settling import Settling
+from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
@@ -27,6 +28,7 @@ from orbitmq.gateway.names import Topics
 from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.plain_door import PlainDoor
 from orbitmq.gateway.presence import Presence
+from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
 from orbitmq.gateway.rights import Rights
@@ -37,6 +39,7 @@ from orbitmq.gateway.transactions import TransactionEnds
 from orbitmq.gateway.unary import unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
+from orbitmq.settings.access import OBSERVE
 from orbitmq.wire.addresses import joined
 
 # How often gone clients are removed and changed settings sent; how often messages of clients are renewed.
@@ -50,6 +53,7 @@ class RocketmqService:
 
     Attributes:
         plain: takes plain sends before their handler sees them; None: each call has to be checked.
+        quotas: of the broker.
     """
 
     def __init__(
@@ -63,8 +67,10 @@ class RocketmqService:
         others: OtherBrokers,
         handlers: Mapping[str, Handler],
         plain: PlainDoor | None,
+        quotas: CallQuotas,
     ) -> None:
         self.plain = plain
+        self.quotas = quotas
         self._clients = clients
         self._receives = receives
         self._others = others
@@ -108,7 +114,10 @@ def service(host: Host) -> Service:
     if config.authentication_enabled:
         at = partial(topic_at, s.store)
         check = Rights(host.offered(Gate), config.broker_name, at, clients.user_of).check
-    callers = Callers(clients.seen, check)
+    quotas = CallQuotas(
+        host.offered(Meter), lambda: config.authentication_enabled and config.auth_mode != OBSERVE
+    )
+    callers = Callers(clients.seen, check, quotas.came)
     _keep_what_clients_have(s.events, s.role, clients, held)
     topics = Topics(config, s.role, s.topics, s.metadata, s.registration, s.events)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
@@ -117,7 +126,9 @@ def service(host: Host) -> Service:
     telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
     sends = Sends(config, clock, topics, host.ports.sending, clients)
     order = OrderWarnings(s.topics)
-    receives = Receives(config, clock, s.metadata, pops, settling, clients, held, background, callers, order)
+    receives = Receives(
+        config, clock, s.metadata, pops, settling, clients, held, background, callers, order, quotas
+    )
     ends = Ends(config, settling)
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
@@ -158,5 +169,7 @@ def service(host: Host) -> Service:
         ),
     }
     # Rights are asked for each call.
-    plain = PlainDoor(host, topics, clients) if check is everybody else None
-    return RocketmqService(clock, background, clients, held, telemetry, receives, others, handlers, plain)
+    plain = PlainDoor(host, topics, clients, quotas) if check is everybody else None
+    return RocketmqService(
+        clock, background, clients, held, telemetry, receives, others, handlers, plain, quotas
+    )

@@ -41,6 +41,10 @@ class Carrier(Protocol):
         """Answer a call without a task, and end it."""
         ...
 
+    def rest(self, seconds: float) -> None:
+        """Read nothing for this time."""
+        ...
+
 
 class StreamCall:
     """One call. Its attributes are those of :class:`~orbitmq.gateway.call.Call`, and:
@@ -214,6 +218,9 @@ class StreamCall:
             self._carrier.queues(-len(data))
         if self.gone.is_set():
             raise self._cancelled()
+
+    def rest(self, seconds: float) -> None:
+        self._carrier.rest(seconds)
 
     async def _room(self) -> None:
         if self._written is None or self._written.done():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from orbitmq.broker.quotas.buckets import Key, Quotas
@@ -104,6 +104,12 @@ class Meter:
     def _take(
         self, connection: ServerConnection, keys: list[Key], size: int, messages: int, *, out: bool
     ) -> None:
+        pause_s = self.use(keys, size, messages, out=out)
+        if pause_s:
+            connection.rest(pause_s)
+
+    def use(self, keys: Sequence[Key], size: int, messages: int, *, out: bool) -> float:
+        """Count bytes and messages of a client; returns for how many seconds it is not to be read."""
         now, longest, of = self._clock.monotonic(), 0.0, keys[0]
         for key in keys:
             wait = self.quotas.take(key, now, size, messages, out=out)
@@ -111,7 +117,7 @@ class Meter:
                 longest, of = wait, key
         if longest:
             self.quotas.waited(of, longest, out=out)
-            connection.rest(longest)
+        return longest
 
 
 def _batch(body: bytes) -> Iterator[int]:

@@ -1,0 +1,72 @@
+"""The broker's quotas for gRPC clients: what their calls bring and take.
+
+A client over its quota has its connection unread for a while, as a client of the remoting protocol. What a
+quota is about is no plain send: it takes the ordinary way, on which each call is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import cast
+
+from orbitmq.broker.quotas.buckets import Key
+from orbitmq.broker.quotas.meter import Meter
+from orbitmq.gateway import schema
+from orbitmq.gateway.call import Call
+from orbitmq.gateway.caller import Caller
+from orbitmq.gateway.rights import host_of
+
+
+class CallQuotas:
+    """Counts messages of gRPC calls against the quotas.
+
+    Args:
+        checked: whether the users of calls are known by their keys; if not, what they say is ignored.
+    """
+
+    def __init__(self, meter: Meter, checked: Callable[[], bool]) -> None:
+        self._meter = meter
+        self._checked = checked
+
+    def limits(self, host: str) -> bool:
+        """Whether an address has a quota."""
+        return bool(self._meter.quotas) and Key("address", host) in self._meter.quotas
+
+    def limits_topic(self, name: str) -> bool:
+        """Whether a topic has a quota."""
+        return bool(self._meter.quotas) and Key("topic", name) in self._meter.quotas
+
+    def pause_of(self, host: str) -> float:
+        """For how many seconds a new connection from this address is not to be read."""
+        return self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
+
+    def came(self, call: Call, caller: Caller, request: object) -> None:
+        """A call was let in."""
+        if not self._meter.quotas:
+            return
+        sizes: Counter[str] = Counter()
+        numbers: Counter[str] = Counter()
+        if call.method == "SendMessage":
+            for message in cast("schema.SendMessageRequest", request).messages:
+                sizes[message.topic.name] += len(message.body)
+                numbers[message.topic.name] += 1
+        self._count(call, self._who(caller), sizes.total(), numbers.total(), out=False)
+        for topic, number in numbers.items():
+            self._count(call, [Key("topic", topic)], sizes[topic], number, out=False)
+
+    def delivered(self, call: Call, caller: Caller, topic: str, size: int) -> None:
+        """A message of so many bytes goes to a client."""
+        if self._meter.quotas:
+            self._count(call, [*self._who(caller), Key("topic", topic)], size, 1, out=True)
+
+    def _who(self, caller: Caller) -> list[Key]:
+        found = [Key("address", host_of(caller.address))]
+        if self._checked():
+            found.append(Key("user", caller.user))
+        return found
+
+    def _count(self, call: Call, keys: list[Key], size: int, messages: int, *, out: bool) -> None:
+        pause_s = self._meter.use(keys, size, messages, out=out)
+        if pause_s:
+            call.rest(pause_s)
