@@ -1,12 +1,14 @@
-"""Whether each numbered behaviour of docs/behaviours has a test; prints what is wrong.
+"""Whether each numbered statement has a test; prints what is wrong.
 
-A test names the behaviours it shows with ``@pytest.mark.behaviour("RT-07")``. Each number of the pages
-needs a test, each number that a test names must be on a page, and a row has at most 200 characters.
+RocketMQ's behaviours are rows of docs/behaviours, OrbitMQ's own promises are rows of the decisions. A test
+names those that it shows with ``@pytest.mark.behaviour("RT-07")``. Each number needs a row and a test, and a
+row has at most 200 characters. With a number or the letters of a section the script says where they stand.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -14,21 +16,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "behaviours"
+DECISIONS = ROOT / "docs" / "decisions"
 ROW = re.compile(r"^\| ([A-Z]{2}-\d\d) \| (.+?) \|$")
 LONGEST = 200
 
 
-def rows(folder: Path = FOLDER) -> Iterator[tuple[str, str]]:
-    """Number and statement of each row, page by page, in the order of the pages."""
-    for page in sorted(folder.glob("*.md")):
+def rows() -> Iterator[tuple[str, str, Path]]:
+    """Number, statement and page of each row, page by page."""
+    for page in (*sorted(FOLDER.glob("*.md")), *sorted(DECISIONS.glob("*.md"))):
         for line in page.read_text(encoding="utf-8").splitlines():
             if row := ROW.match(line):
-                yield row[1], row[2]
+                yield row[1], row[2], page
 
 
-def listed(folder: Path = FOLDER) -> dict[str, str]:
+def listed() -> dict[str, str]:
     """Number to statement."""
-    return dict(rows(folder))
+    return {number: statement for number, statement, _ in rows()}
 
 
 def marks(source: str) -> Iterator[str]:
@@ -43,6 +46,7 @@ def marks(source: str) -> Iterator[str]:
                 yield argument.value
 
 
+@functools.cache
 def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
     """Number to the files that name it."""
     found: dict[str, list[str]] = {}
@@ -53,9 +57,9 @@ def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
 
 
 def errors(statements: dict[str, str], with_test: dict[str, list[str]]) -> list[str]:
-    """What does not agree between the pages and the marks, and rows that are too long."""
+    """Numbers without a row or without a test, and rows that are too long."""
     found = [
-        f"{number} is not in docs/behaviours ({', '.join(with_test[number])})"
+        f"{number} is in no table of docs/behaviours or docs/decisions ({', '.join(with_test[number])})"
         for number in sorted(set(with_test) - set(statements))
     ]
     found += [
@@ -70,14 +74,35 @@ def errors(statements: dict[str, str], with_test: dict[str, list[str]]) -> list[
     ]
 
 
-def main() -> int:
+def misplaced() -> list[str]:
+    """Rows of OrbitMQ's own promises on a page of RocketMQ's behaviours."""
+    return [
+        f"{number} is OrbitMQ's own: its row belongs to the decision that it follows from"
+        for number, statement, page in rows()
+        if page.parent == FOLDER and statement.startswith("(OrbitMQ)")
+    ]
+
+
+def shown(prefix: str) -> Iterator[str]:
+    """Each row whose number begins so, with its page and the files that test it."""
+    with_test = marked()
+    for number, statement, page in sorted(rows()):
+        if number.startswith(prefix):
+            yield f"{number}  {statement}"
+            yield f"       {page.relative_to(ROOT)}, tests: {', '.join(with_test.get(number, ['none']))}"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments:
+        print("\n".join(line for prefix in arguments for line in shown(prefix)))
+        return 0
     statements, with_test = listed(), marked()
     print(f"behaviours: {len(statements.keys() & with_test)} of {len(statements)} have a test")
-    wrong = errors(statements, with_test)
+    wrong = errors(statements, with_test) + misplaced()
     for line in wrong:
         print(f"behaviours: {line}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -15,11 +15,16 @@ SPEC.loader.exec_module(behaviours)
 
 
 def test_every_number_is_listed_once_in_order() -> None:
-    numbers = [number for number, _ in behaviours.rows()]
+    numbers = [number for number, _, _ in behaviours.rows()]
     assert len(numbers) == len(set(numbers)) == len(behaviours.listed()) >= 262
     for section in {number[:2] for number in numbers}:
-        own = [int(number[3:]) for number in numbers if number.startswith(section)]
-        assert own == list(range(1, len(own) + 1))
+        every = sorted(int(number[3:]) for number in numbers if number.startswith(section))
+        assert every == list(range(1, len(every) + 1)), section
+    by_page: dict[tuple[Path, str], list[str]] = {}
+    for number, _, page in behaviours.rows():
+        by_page.setdefault((page, number[:2]), []).append(number)
+    for (page, section), own in by_page.items():
+        assert own == sorted(own), f"{page.name}: {section}"
 
 
 def test_document_and_marks_agree() -> None:
@@ -31,13 +36,37 @@ def test_a_behaviour_without_a_test_is_an_error() -> None:
     with_test = {"RT-01": ["test_a.py"], "RT-03": ["test_a.py"]}
     assert behaviours.errors(statements, with_test) == ["RT-02 has no test: Two."]
     with_test = {**with_test, "RT-02": ["test_a.py"], "XX-01": ["test_b.py"]}
-    assert behaviours.errors(statements, with_test) == ["XX-01 is not in docs/behaviours (test_b.py)"]
+    assert behaviours.errors(statements, with_test) == [
+        "XX-01 is in no table of docs/behaviours or docs/decisions (test_b.py)"
+    ]
 
 
 def test_a_row_of_more_than_200_characters_is_an_error() -> None:
     statements = {"RT-01": "x" * 200, "RT-02": "x" * 201}
     with_test = {"RT-01": ["test_a.py"], "RT-02": ["test_a.py"]}
     assert behaviours.errors(statements, with_test) == ["RT-02 has 201 characters, at most 200 are allowed"]
+
+
+def test_no_page_of_behaviours_has_a_promise_of_orbitmq_alone() -> None:
+    assert behaviours.misplaced() == []
+
+
+def test_a_promise_of_orbitmq_alone_on_such_a_page_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "room.md").write_text("| XX-01 | (OrbitMQ) One. |\n| XX-02 | Two. |\n", encoding="utf-8")
+    monkeypatch.setattr(behaviours, "FOLDER", tmp_path)
+    assert behaviours.misplaced() == [
+        "XX-01 is OrbitMQ's own: its row belongs to the decision that it follows from"
+    ]
+
+
+def test_a_number_is_shown_with_its_page_and_its_tests() -> None:
+    statement, place = behaviours.shown("PO-36")
+    assert statement.startswith("PO-36  Deliveries of delayed")
+    assert place.strip().startswith("docs/decisions/0018-state-beside-the-log.md, tests: ")
+    assert "none" not in place
+    assert len(list(behaviours.shown("PO"))) > 80
 
 
 def test_the_index_names_each_page_and_its_sections() -> None:
@@ -58,5 +87,5 @@ def test_marks_are_read_from_decorators_and_parameters() -> None:
 
 
 def test_the_count_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert behaviours.main() == 0
+    assert behaviours.main([]) == 0
     assert capsys.readouterr().out.startswith("behaviours: ")
