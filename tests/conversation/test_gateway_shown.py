@@ -53,6 +53,19 @@ async def test_a_group_shows_its_grpc_members_also_when_their_first_call_made_it
     assert details.consume_type == ("CONSUME_PASSIVELY" if passively else "CONSUME_ACTIVELY")
 
 
+@pytest.mark.behaviour("GW-65")
+async def test_name_servers_know_the_retry_topic_of_a_group_of_grpc_clients(
+    cluster: Cluster,  # noqa: F811
+) -> None:
+    async with RpcClient(cluster.runtime, client_id="python-1", group="fresh") as rpc:
+        await rpc.route()
+        await rpc.start()
+        await asyncio.sleep(2)
+        async with Admin(f"127.0.0.1:{NAME_SERVER}", runtime=cluster.runtime) as admin:
+            (entry,) = await admin.topics.route("%RETRY%fresh")
+    assert entry.broker_name == "broker-a"
+
+
 @pytest.mark.behaviour("GW-47")
 async def test_a_question_that_grpc_clients_do_not_answer_is_refused_at_once(
     cluster: Cluster,  # noqa: F811

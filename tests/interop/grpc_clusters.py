@@ -8,61 +8,21 @@ ours: clients are led to ours. The name server's port: the client reads a broker
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath, child_settings
-from tests.interop.grpc_clients import LIMIT_S, Client, Line
+from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apache_classpath
+from tests.interop.grpc_clients import LIMIT_S, Client
+from tests.interop.grpc_running import Running
 
 from orbitmq.admin import Admin
 
 # Both brokers have it.
 TOPIC = "shared"
 OWN_PORT_ONLY = {"grpcServerPort": "0"}
-
-
-class Running:
-    """A client's program while it runs; its lines arrive in order."""
-
-    def __init__(self, client: Client, role: str, endpoint: str, group: str, count: int) -> None:
-        self.lines: list[Line] = []
-        self._changed = threading.Condition()
-        self._process = subprocess.Popen(
-            [*client.command, role, endpoint, TOPIC, group, str(count)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            preexec_fn=child_settings,
-        )
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                with self._changed:
-                    self.lines.append(json.loads(line))
-                    self._changed.notify_all()
-
-    def bodies(self, name: str) -> list[str]:
-        with self._changed:
-            return [line[name] for line in self.lines if name in line]
-
-    def wait_for(self, done: Callable[[], bool]) -> bool:
-        """Whether it is done before the limit."""
-        with self._changed:
-            return self._changed.wait_for(done, LIMIT_S)
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
 
 
 @contextmanager
@@ -97,9 +57,9 @@ async def _brokers_with_messages(name_server: str) -> set[str]:
 def away_in_the_middle(client: Client, folder: Path, count: int, end: Callable[[Server], None]) -> str:
     """What is wrong when one of two brokers ends and comes back while messages flow; empty: nothing."""
     with two_brokers(folder, Ours()) as (name_server, first, second), ExitStack() as stack:
-        consumer = Running(client, "push", first.address, "readers", 10 * count)
+        consumer = Running(client, "push", first.address, TOPIC, "readers", 10 * count)
         stack.callback(consumer.end)
-        producer = Running(client, "steady", first.address, "-", count)
+        producer = Running(client, "steady", first.address, TOPIC, "-", count)
         stack.callback(producer.end)
 
         def sent() -> int:

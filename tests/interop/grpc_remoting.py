@@ -26,7 +26,7 @@ TAGS = ("even", "odd")
 
 
 class Remote:
-    """Java's remoting client, fetched for the first cell that needs it.
+    """Java's remoting client and mqadmin, fetched for the first cell that needs them.
 
     Args:
         told: what `orbitmq up` says.
@@ -73,11 +73,15 @@ class Remote:
             if fact["fact"] == "received"
         ]
 
+    def admin(self, *commands: str) -> list[str]:
+        """What Apache's mqadmin prints about each command."""
+        return self._java().admin([[*command.split(" "), "-n", self._name_server] for command in commands])
+
 
 def cells(
     clients: Sequence[Client],
     told: Line,
-    folder: Path,
+    remote: Remote,
     count: int,
     fault: Callable[[list[Line], int], str],
 ) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -86,7 +90,6 @@ def cells(
     Args:
         fault: what is wrong with what was received of what gRPC clients sent.
     """
-    remote = Remote(folder, told)
     for sender in clients:
 
         def to_java(sender: Client = sender) -> str:
@@ -94,12 +97,12 @@ def cells(
             sender.run("send", told["grpc"], topic, "-", count)
             return fault(remote.receives(topic, count), count)
 
-        yield f"{sender.name} to Java's remoting client", partial(_available, to_java)
+        yield f"{sender.name} to Java's remoting client", partial(available, to_java)
     for compression in CompressionType:
         topic = f"compressed-{compression.name}"
         yield (
             f"Java's remoting client sends {compression.name}",
-            partial(_available, partial(remote.sends, topic, compression, count)),
+            partial(available, partial(remote.sends, topic, compression, count)),
         )
         for receiver in clients:
 
@@ -107,10 +110,11 @@ def cells(
                 group = f"readers-{slug(receiver.name)}-{topic}"
                 return _difference(receiver.run("simple", told["grpc"], topic, group, count), count)
 
-            yield f"{compression.name} to {receiver.name}", partial(_available, unpacked)
+            yield f"{compression.name} to {receiver.name}", partial(available, unpacked)
 
 
-def _available(run: Callable[[], str]) -> str:
+def available(run: Callable[[], str]) -> str:
+    """What a cell finds; that it is left out, when Apache's jars cannot be had."""
     try:
         return run()
     except PeerUnavailableError as error:

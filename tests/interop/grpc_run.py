@@ -6,7 +6,8 @@ equal. Then each client chooses messages by SQL92, fails until they are dead let
 answers for a producer that died, and takes back a delayed message. January's flights go from each producer to
 all consumers at once (:mod:`tests.interop.grpc_flights`). The two programs of docs/grpc.md run
 first, and its test with client and broker in one process. Then both protocols
-(:mod:`tests.interop.grpc_remoting`), at last clusters of several brokers
+(:mod:`tests.interop.grpc_remoting`), what operators see of running clients
+(:mod:`tests.interop.grpc_operators`), at last clusters of several brokers
 (:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
 ``build/``, Node's beside it (in whole runs only); Java's comes from Maven Central. A client that cannot be
 had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import PeerUnavailableError, ServerError
-from tests.interop import grpc_clusters, grpc_flights, grpc_remoting
+from tests.interop import grpc_clusters, grpc_flights, grpc_operators, grpc_remoting
 from tests.interop.grpc_clients import (
     LIMIT_S,
     ROOT,
@@ -300,7 +301,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for node in nodes:
                 failed += faults(sender_cells(node, [node, *clients[:1]], told, count))
             failed += faults(grpc_flights.cells(clients, told, folder, receive_ours, short=options.short))
-            failed += faults(grpc_remoting.cells(clients, told, folder / "java", count, fault))
+            remote = grpc_remoting.Remote(folder / "java", told)
+            failed += faults(grpc_remoting.cells(clients, told, remote, count, fault))
+            failed += faults(grpc_operators.cells(clients, told, remote, count))
         failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
     print(f"interop-grpc: {len(failed)} cells failed" if failed else "interop-grpc: all cells passed")
     for line in failed:

@@ -9,12 +9,14 @@ from typing import Final
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.groups import SubscriptionGroups
+from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, Stream
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.message import reserved
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.client import (
@@ -46,12 +48,14 @@ class GrpcClients:
         clock: Clock,
         manager: ClientManager,
         groups: SubscriptionGroups,
+        topics: TopicConfigs,
         held: HeldMessages,
     ) -> None:
         self._config = config
         self._clock = clock
         self._manager = manager
         self._groups = groups
+        self._topics = topics
         self._held = held
         self._log = LogLimiter(log)
         self._clients: dict[str, GrpcPeer] = {}
@@ -234,6 +238,10 @@ class GrpcClients:
         group = self._groups.find(peer.group)
         if group is None:
             return
+        retry = reserved.retry_topic(peer.group)
+        if self._topics.get(retry) is None:
+            # Apache's mqadmin finds the brokers of a group by the route of this topic.
+            self._topics.create_if_absent(retry, group.retry_queue_nums)
         data = ConsumerData(
             group_name=peer.group,
             consume_type=CONSUMERS.get(peer.kind, ConsumeType.CONSUME_PASSIVELY),

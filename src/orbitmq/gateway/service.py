@@ -109,7 +109,7 @@ def service(host: Host) -> Service:
     pops, settling = host.offered(Pops), host.offered(Settling)
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
-    clients = GrpcClients(config, clock, s.clients, s.groups, held)
+    clients = GrpcClients(config, clock, s.clients, s.groups, s.topics, held)
     check: Check = everybody
     if config.authentication_enabled:
         at = partial(topic_at, s.store)
