@@ -18,7 +18,7 @@ from typing import Any
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metrics.page import MetricsPage
-from orbitmq.broker.monitoring import Monitoring
+from orbitmq.broker.monitoring import BrokerMonitoring
 from orbitmq.runtime.system import system_runtime
 from orbitmq.store import NewMessage
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -82,7 +82,7 @@ async def _measure(topics: int, series: int, scrapes: int) -> dict[str, float]:
         )
         async with Broker(system_runtime(), config) as broker:
             await _fill(broker, topics, series)
-            page = MetricsPage(broker.part(Monitoring).scrape())
+            page = MetricsPage(broker.part(BrokerMonitoring).scrape())
             await page.answer()
             steps.watch()
             cpu, longest, wall, size, lines = [], [], [], 0, 0

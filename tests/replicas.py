@@ -9,7 +9,7 @@ from orbitmq import Message
 from orbitmq.broker.role import Role, RoleChanged
 from orbitmq.message.record import iter_records
 from orbitmq.replication.link.finding import MasterFinder
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.store import MessageStore
 from orbitmq.testing import World
@@ -65,8 +65,8 @@ async def send(world: World, count: int, size: int = 100, pause_s: float = 0) ->
             await producer.send(Message("t", b"%d" % number + bytes(size)))
 
 
-def following(world: World, name: str = SLAVE) -> Following:
-    return world.brokers[name].part(Following)
+def following(world: World, name: str = SLAVE) -> HaClient:
+    return world.brokers[name].part(HaClient)
 
 
 async def leave(world: World, name: str = SLAVE) -> None:

@@ -24,7 +24,7 @@ from orbitmq import (
 from orbitmq.admin import Admin
 from orbitmq.admin.definitions import as_json, from_json
 from orbitmq.auth.requests import REQUESTS
-from orbitmq.broker.access.tables import Access
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.name_servers import NameServers, NoRouteError
@@ -560,7 +560,7 @@ async def test_users_and_rules_survive(secured: World, how: str) -> None:
     await secured.start_broker("broker-a")
     async with secured.producer(credentials=Credentials("late", "late-secret")) as producer:
         await producer.send(Message("orders", b"x"))
-    access = secured.brokers["broker-a"].part(Access)
+    access = secured.brokers["broker-a"].part(BrokerAccess)
     assert [user.name for user in access.users.all()] == ["app", "late", "root"]
     assert [name for name, _ in access.rules.all()] == ["app", "late"]
     for credentials, code in ((ROOT, 16), (Credentials("root", "root-secret-9"), 0)):
@@ -585,9 +585,9 @@ async def test_they_stay_while_nobody_is_asked_for_keys(runtime: SimulatedRuntim
         router = broker.doors.router
         assert router is not None
         assert not router.codes & set(range(3001, 3011))
-        assert [user.name for user in broker.part(Access).users.all()] == ["root"]
+        assert [user.name for user in broker.part(BrokerAccess).users.all()] == ["root"]
     async with Broker(runtime, on(init_authentication_user="")) as broker:
-        assert broker.part(Access).users.has_super()
+        assert broker.part(BrokerAccess).users.has_super()
 
 
 @pytest.mark.behaviour("AU-16")
@@ -600,10 +600,10 @@ async def test_without_a_super_user_the_start_fails(runtime: SimulatedRuntime) -
 async def test_the_users_of_the_settings_are_made_once(runtime: SimulatedRuntime) -> None:
     inner = Credentials("inner", "inner-secret")
     async with Broker(runtime, on(inner_client_credentials=inner)) as broker:
-        users = broker.part(Access).users
+        users = broker.part(BrokerAccess).users
         assert [(user.name, user.is_super) for user in users.all()] == [("inner", True), ("root", True)]
     async with Broker(runtime, on(init_authentication_user=Credentials("root", "another"))) as broker:
-        root = broker.part(Access).users.get("root")
+        root = broker.part(BrokerAccess).users.get("root")
         assert root is not None
         assert root.secret.reveal() == "root-secret-1"
 

@@ -14,7 +14,7 @@ from orbitmq.broker.change_feed import ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import ConnectionClosed
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.metadata.pretty import file_text
 from orbitmq.broker.role import LEADING, Role
 from orbitmq.store import NewMessage
@@ -58,7 +58,7 @@ class Visitors(Component):
         self.left += 1
 
 
-class VisitorHandlers(Family):
+class VisitorHandlers(HandlerFamily):
     def __init__(self, visitors: Visitors) -> None:
         self._visitors = visitors
 

@@ -11,7 +11,7 @@ from tests.conversation.test_broker_pop_moved import done, kill, send
 
 from orbitmq.broker.change_feed import POPS
 from orbitmq.broker.metadata.table_files import Persistence
-from orbitmq.broker.pop.in_flight import Delivery
+from orbitmq.broker.pop.in_flight import PopDelivery
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.message.properties import encode_properties
 from orbitmq.message.tags import tags_code
@@ -23,7 +23,7 @@ from orbitmq.wire.codes import ResponseCode
 FOLD_S = 10.0
 
 
-def deliveries(world: Restarts) -> list[Delivery]:
+def deliveries(world: Restarts) -> list[PopDelivery]:
     queues = world.broker.part(PopRevive).state.in_flight
     return [delivery for queue in queues for delivery in queue.deliveries.values()]
 

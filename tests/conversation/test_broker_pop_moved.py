@@ -9,7 +9,7 @@ from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.test_broker_pop import Popped, Restarts, ack, pop
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.change_feed import OFFSETS, Entry
+from orbitmq.broker.change_feed import OFFSETS, FeedEntry
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.role import Role
@@ -187,7 +187,7 @@ async def test_what_another_broker_tells_is_not_undone_by_an_old_delivery(
     await send(peer, 2)
     popped = await pop(peer)
     await send(peer, 8)
-    broker.services.feed.apply(Entry(1, 0, OFFSETS, "T@cg@0", 9))
+    broker.services.feed.apply(FeedEntry(1, 0, OFFSETS, "T@cg@0", 9))
     await done(peer, popped)
     assert await place(peer) == 9
     assert (await pop(peer)).bodies == [b"7"]

@@ -13,10 +13,10 @@ from tests.conversation.test_broker_pop import ack, pop
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.extension import Attachment, Host
+from orbitmq.broker.pop.acknowledging import Acknowledging, MessageReceipt, Taken
 from orbitmq.broker.pop.requests import Popped, PopRequest
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.pop.service import Pops
-from orbitmq.broker.pop.settling import Settled, Settling, Taken
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.testing import Keep, SimulatedRuntime
@@ -31,10 +31,10 @@ class Caught:
     """An extension that keeps what features offer."""
 
     pops: Pops
-    settling: Settling
+    settling: Acknowledging
 
     def __call__(self, host: Host) -> Attachment:
-        self.pops, self.settling = host.offered(Pops), host.offered(Settling)
+        self.pops, self.settling = host.offered(Pops), host.offered(Acknowledging)
         with pytest.raises(LookupError, match="offers a Caught"):
             host.offered(Caught)
         return Attachment()
@@ -83,7 +83,7 @@ class Stage:
         assert popped is not None
         return [record for body in popped.body for record in iter_records(body)], popped
 
-    def settled(self, record: Record, popped: Popped, invisible_ms: int = 10_000) -> Settled:
+    def settled(self, record: Record, popped: Popped, invisible_ms: int = 10_000) -> MessageReceipt:
         info = pop_info.ExtraInfo(
             popped.starts["0", str(record.queue_id)],
             popped.pop_time_ms,
@@ -94,18 +94,20 @@ class Stage:
             record.queue_id,
             record.queue_offset,
         )
-        return Settled("cg", "T", record.queue_id, record.queue_offset, info.encode())
+        return MessageReceipt("cg", "T", record.queue_id, record.queue_offset, info.encode())
 
     def taken(self, record: Record, popped: Popped, *, in_order: bool = False) -> Taken:
         start = popped.starts["0", str(record.queue_id)]
         return Taken("T", "cg", record.queue_id, start, popped.pop_time_ms, in_order)
 
-    async def give_up(self, settled: Settled, reason: str = "no good", client: str = "client-1") -> None:
+    async def give_up(
+        self, settled: MessageReceipt, reason: str = "no good", client: str = "client-1"
+    ) -> None:
         outcome = self.ports.settling.give_up(settled, reason, client)
         if isawaitable(outcome):
             await outcome
 
-    async def acknowledge(self, settled: Settled) -> None:
+    async def acknowledge(self, settled: MessageReceipt) -> None:
         outcome = self.ports.settling.acknowledge(settled)
         if isawaitable(outcome):
             await outcome

@@ -22,7 +22,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 class SentElsewhere:
-    """A message on its way to the master of another group (see ``outlet.Handed``)."""
+    """A message on its way to the master of another group (see ``delivery_sink.PendingDelivery``)."""
 
     def __init__(self, message: NewMessage, on_stored: Callable[[], None]) -> None:
         self.message = message
@@ -66,7 +66,7 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
     refused = await pop(peer)
     assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE
     assert "its master" in (refused.remark or "")
-    elsewhere = broker.services.outlet.elsewhere = Elsewhere()
+    elsewhere = broker.services.sink.elsewhere = Elsewhere()
     await broker.change_role(Role.ACTING_MASTER)
     await asyncio.sleep(30)
     [sent] = elsewhere.sent
@@ -89,7 +89,7 @@ async def test_a_redelivery_that_no_master_takes_holds_up_no_other(broker: Broke
         assert (await pop(peer, max_msg_nums=1, invisible_time=5000)).bodies == [body]
     in_flight = broker.part(PopRevive).state.in_flight
     await broker.change_role(Role.SLAVE)
-    elsewhere = broker.services.outlet.elsewhere = Elsewhere()
+    elsewhere = broker.services.sink.elsewhere = Elsewhere()
     await broker.change_role(Role.ACTING_MASTER)
     await asyncio.sleep(30)
     first, second = elsewhere.sent
@@ -112,7 +112,7 @@ async def test_redeliveries_behind_too_many_that_are_not_stored_wait(
     for body in (b"one", b"two"):
         assert (await pop(peer, max_msg_nums=1, invisible_time=5000)).bodies == [body]
     await broker.change_role(Role.SLAVE)
-    elsewhere = broker.services.outlet.elsewhere = Elsewhere()
+    elsewhere = broker.services.sink.elsewhere = Elsewhere()
     await broker.change_role(Role.ACTING_MASTER)
     with monkeypatch.context() as few:
         few.setattr("orbitmq.broker.pop.revive.TAKEN_PER_TURN", 1)
@@ -218,7 +218,7 @@ async def test_a_redelivery_that_is_refused_is_tried_again_later_and_later(
         times.append(peer.now())
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "as a record it is too large")
 
-    monkeypatch.setattr(broker.services.outlet, "hand", refuse)
+    monkeypatch.setattr(broker.services.sink, "hand", refuse)
     await asyncio.sleep(200)
     deadline = first.header.pop_time + 1000
     assert [round((time - deadline) / 1000) for time in times] == [0, 10, 30, 60, 120]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.change_feed import TOPICS, Entry
+from orbitmq.broker.change_feed import TOPICS, FeedEntry
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import REQUEST_TOPICS
 from orbitmq.nameserver.config import NameServerConfig
@@ -118,7 +118,7 @@ async def test_a_new_topic_is_told_alone_and_those_that_come_together_in_one_req
         assert server.routes.topics.groups("TBW102")
         assert server.routes.topics.groups("t-1")
         made = TopicConfig("t-1", 4, 4, made_at=MadeAt(7, 8))
-        one.services.feed.apply(Entry(0, 0, TOPICS, "t-1", made.to_plain()))
+        one.services.feed.apply(FeedEntry(0, 0, TOPICS, "t-1", made.to_plain()))
         await asyncio.sleep(1)
         told_now = server.bodies[-1].topic_config_serialize_wrapper.topic_config_table
         assert told_now == {"t-1": TopicConfig("t-1", 4, 4)}  # the rest is no business of name servers

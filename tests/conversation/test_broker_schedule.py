@@ -9,7 +9,7 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config, records
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.progress import LevelProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.errors import StartError
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -213,7 +213,7 @@ async def test_what_was_delivered_before_a_message_was_sent_back_is_none_of_it(
     await peer.put(b"same", twice)
     await broker.runtime.clock.sleep(0.2)
     service = broker.part(ScheduleService)
-    service.delays.move(3, Place(1, 1))
+    service.delays.move(3, LevelProgress(1, 1))
     await service._search.run()
     assert service.delays.place(3).offset == 2
     await broker.runtime.clock.sleep(12)

@@ -9,10 +9,10 @@ import pytest
 from tests.conversation.broker_peer import BrokerPeer, records
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.change_feed import TIMERS, Entry
+from orbitmq.broker.change_feed import TIMERS, FeedEntry
 from orbitmq.broker.role import Role
 from orbitmq.broker.timers.pending import TOPIC
-from orbitmq.broker.timers.progress import Progress, all_of, mark
+from orbitmq.broker.timers.progress import TimerProgress, all_of, mark
 from orbitmq.broker.timers.service import TimerService
 from orbitmq.testing.machine.memory_files import MemoryFiles
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -66,7 +66,7 @@ async def test_what_is_in_a_log_that_came_back_is_not_delivered_again(
     await asyncio.sleep(1)
     await broker.change_role(Role.FENCED)
     led_until = broker.services.runtime.clock.now_ms()
-    broker.part(TimerService).written.write(Progress(all_of(led_until)))
+    broker.part(TimerService).written.write(TimerProgress(all_of(led_until)))
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(100)
     assert await bodies(peer) == [b"early", b"late"]
@@ -117,8 +117,8 @@ async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
     store, written = broker.services.store, broker.part(TimerService).written
     second = store.entry(TOPIC, 0, 1)
     assert second is not None
-    told = Progress(mark(due_ms, second[0]), 5, store.end)
-    broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
+    told = TimerProgress(mark(due_ms, second[0]), 5, store.end)
+    broker.services.feed.apply(FeedEntry(1, 0, TIMERS, "progress", told.plain()))
     assert written.saved == told
     await asyncio.sleep(15)  # it looks what it may forget
     await broker.change_role(Role.MASTER)
@@ -246,11 +246,11 @@ async def test_a_master_that_serves_does_not_deliver_what_a_slave_that_acted_tel
     await asyncio.sleep(1)
     last = store.entry(TOPIC, 0, 1)
     assert last is not None
-    told = Progress(mark(due_ms, last[0]), 3, store.end)
+    told = TimerProgress(mark(due_ms, last[0]), 3, store.end)
     assert await put(peer, b"here", 500) == ResponseCode.SUCCESS
     await asyncio.sleep(1)
     own = timers.written.saved
-    broker.services.feed.apply(Entry(1, 0, TIMERS, "progress", told.plain()))
+    broker.services.feed.apply(FeedEntry(1, 0, TIMERS, "progress", told.plain()))
     assert timers.written.saved.covers(own)
     assert await put(peer, b"later", 500) == ResponseCode.SUCCESS
     await asyncio.sleep(1)

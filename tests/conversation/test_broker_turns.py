@@ -81,7 +81,7 @@ async def test_a_new_leader_reads_redeliveries_in_slices(
         raise RemotingError(ResponseCode.MESSAGE_ILLEGAL, "as a record it is too large")
 
     with monkeypatch.context() as refused:
-        refused.setattr(broker.services.outlet, "hand", refuse)
+        refused.setattr(broker.services.sink, "hand", refuse)
         await asyncio.sleep(5)
         place = broker.services.store.entry("T", 0, 0)
         assert place is not None

@@ -17,7 +17,7 @@ from tests.conversation.grpc_rpc import RpcClient, message
 from orbitmq import Credentials
 from orbitmq.auth.rules import Acl
 from orbitmq.auth.users import User, UserStatus
-from orbitmq.broker.access.tables import Access
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.broker import Broker
 from orbitmq.gateway.attach import attach as gateway
 from orbitmq.gateway.schema import ClientType, TransactionResolution
@@ -51,7 +51,7 @@ class World:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.access = broker.part(Access)
+        self.access = broker.part(BrokerAccess)
         self.runtime = broker.runtime
 
     def client(self, headers: dict[str, str], client_id: str = "client-1", group: str = "cg") -> RpcClient:

@@ -14,7 +14,7 @@ from tests.replicas import MASTER, SLAVE, same_end, send
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Attachment, Host
-from orbitmq.broker.monitoring import Monitoring
+from orbitmq.broker.monitoring import BrokerMonitoring
 from orbitmq.errors import StartError
 from orbitmq.monitoring.http import CONNECTION_SECONDS, MAX_CONNECTIONS, HttpListener, text
 from orbitmq.store.recovery.opening import Opening
@@ -124,7 +124,7 @@ async def test_a_broker_that_reads_its_log_says_how_far_it_is(
 
     def noted(opening: Opening, percent: int) -> None:
         note(opening, percent)
-        heard.extend(broker.part(Monitoring).readiness.reasons())
+        heard.extend(broker.part(BrokerMonitoring).readiness.reasons())
 
     monkeypatch.setattr(Opening, "_note_read", noted)
     async with broker:

@@ -20,7 +20,7 @@ from orbitmq.broker.role import Role
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.monitoring import http
 from orbitmq.monitoring.exposition import Exposition
-from orbitmq.monitoring.http import Answer, HttpListener
+from orbitmq.monitoring.http import HttpAnswer, HttpListener
 from orbitmq.runtime.certificates import self_signed
 from orbitmq.runtime.histogram import Histogram
 from orbitmq.runtime.server_tls import CertificateFiles, ServerTls
@@ -292,7 +292,7 @@ async def test_slow_readers_have_a_limit(
     orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "MAX_UNSENT_BYTES", 1000)
-    listener = HttpListener(orbitmq_runtime.network, {"/large": lambda: Answer(200, b"x" * 900)})
+    listener = HttpListener(orbitmq_runtime.network, {"/large": lambda: HttpAnswer(200, b"x" * 900)})
     await listener.start(HOST, PORT)
     slow = await opened(orbitmq_runtime)
     assert slow.transport is not None

@@ -22,7 +22,7 @@ from tests.replicas import (
 )
 
 from orbitmq.replication.link import stream
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.testing import World
 from orbitmq.transport.address import parse_address
 
@@ -60,7 +60,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-BAD_HELLO = stream.frame(Kind.HELLO, b'{"cluster": 5}')
+BAD_HELLO = stream.frame(FrameKind.HELLO, b'{"cluster": 5}')
 
 
 @pytest.mark.behaviour("HL-07")
@@ -75,7 +75,7 @@ BAD_HELLO = stream.frame(Kind.HELLO, b'{"cluster": 5}')
         (stream.MAGIC + BAD_HELLO, "its hello cannot be read"),
         (stream.MAGIC + stream.ack(0, 0), "a frame ACK before it follows"),
         (stream.MAGIC + stream.piece_header(0, 10), "a piece of its log before"),
-        (stream.MAGIC + pack(">BxxxI", Kind.HELLO, 2**31), "a frame HELLO of 2147483648 bytes"),
+        (stream.MAGIC + pack(">BxxxI", FrameKind.HELLO, 2**31), "a frame HELLO of 2147483648 bytes"),
     ],
 )
 async def test_a_bad_follower_is_closed_with_one_line(
@@ -229,13 +229,13 @@ async def test_frames_keep_their_order_with_the_log(orbitmq_world: World) -> Non
         if payload.isdigit():
             heard.append((int(payload), slave.received_offset))
 
-    ours.on(Kind.STATE, hear)
+    ours.on(FrameKind.STATE, hear)
     (link,) = peers.links
     assert (link.broker_id, link.is_master) == (1, False)
     assert [(each.broker_id, each.is_master) for each in ours.links] == [(0, True)]
     for _ in range(20):
         await send(world, 3, 2000)
-        link.send(Kind.STATE, b"%d" % store(world, MASTER).max_commit_log_offset)
+        link.send(FrameKind.STATE, b"%d" % store(world, MASTER).max_commit_log_offset)
     await world.until(lambda: len(heard) == 20)
     assert all(received >= end for end, received in heard)
 
@@ -266,7 +266,7 @@ async def test_frames_that_nobody_reads_are_bounded_and_end_the_link(
     world.partition(SLAVE)
     sent_bytes = 0
     while link in peers.links:
-        link.send(Kind.STATE, bytes(100_000))
+        link.send(FrameKind.STATE, bytes(100_000))
         sent_bytes += 100_000
         assert sent_bytes < 2 * limit_bytes
         await world.sleep(0.001)
@@ -287,12 +287,12 @@ async def test_a_receiver_that_fails_ends_the_link(
     ours, sending = (other, peers) if at == SLAVE else (peers, other)
 
     def fail(_link: object, _payload: bytes) -> None:
-        ours.on(Kind.STATE, lambda _link, _payload: None)
+        ours.on(FrameKind.STATE, lambda _link, _payload: None)
         raise ZeroDivisionError("a mistake")
 
     await world.until(lambda: peers.links)
-    ours.on(Kind.STATE, fail)
-    sending.links[0].send(Kind.STATE, b"")
+    ours.on(FrameKind.STATE, fail)
+    sending.links[0].send(FrameKind.STATE, b"")
     await world.until(lambda: not peers.links)
     await world.until(lambda: peers.links)
     assert any("ZeroDivisionError" in (record.exc_text or "") for record in caplog.records)

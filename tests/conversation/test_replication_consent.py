@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.conversation.java_slave import java_slave
 
-from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.progress import LevelProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.role import Role
 from orbitmq.testing import World
@@ -36,7 +36,7 @@ async def test_it_waits_until_the_slave_is_idle_and_takes_its_last_progress(
         fenced = world.clock.monotonic()
         assert fenced - begin < 15, "there is no link: three tries of 3.3 s"
         await world.sleep(2)
-        assert world.brokers[MASTER].part(ScheduleService).delays.place(1) == Place(3)
+        assert world.brokers[MASTER].part(ScheduleService).delays.place(1) == LevelProgress(3)
         slave.delivered = 5
         await world.sleep(1)
         slave.delivered, slave.active = 8, False

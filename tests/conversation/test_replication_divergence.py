@@ -18,7 +18,7 @@ from tests.replicas import (
     store,
 )
 
-from orbitmq.replication.link.cutting import TailTruncation
+from orbitmq.replication.link.tail_truncation import TailTruncation
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import Flusher
 from orbitmq.testing import World

@@ -117,11 +117,11 @@ async def test_a_returning_master_does_not_wait_for_what_nobody_takes(orbitmq_wo
     put(world, "here", 20, 1)
     slave = await lose_master(world)
     await world.sleep(30)
-    elsewhere = slave.services.outlet.elsewhere
+    elsewhere = slave.services.sink.elsewhere
     assert isinstance(elsewhere, Escape)
     assert len(elsewhere) == 20
     before = world.clock.monotonic()
-    await slave.services.outlet.settle()
+    await slave.services.sink.settle()
     assert world.clock.monotonic() - before < 0.5
     assert len(elsewhere) == 0
 
@@ -133,11 +133,11 @@ async def test_services_that_stop_side_by_side_call_the_same_messages_back(orbit
     topic(world, "orders")
     put(world, "orders", 5, 1)
     slave = await lose_master(world)
-    elsewhere = slave.services.outlet.elsewhere
+    elsewhere = slave.services.sink.elsewhere
     assert isinstance(elsewhere, Escape)
     world.partition("broker-b")
     await world.until(lambda: len(elsewhere) == 5)
-    one, other = (asyncio.ensure_future(slave.services.outlet.settle()) for _ in range(2))
+    one, other = (asyncio.ensure_future(slave.services.sink.settle()) for _ in range(2))
     await world.sleep(2)
     late = elsewhere.hand(NewMessage("orders", 0, b"late", b"", born_timestamp=1), {}, lambda: None)
     await one

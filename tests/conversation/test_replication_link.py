@@ -8,7 +8,7 @@ import pytest
 from tests.replicas import MASTER, SLAVE, following, ha_port, leave, log_of, same_end, send
 from tests.seeds import seeds
 
-from orbitmq.replication.link.follower import NAMED_SECONDS
+from orbitmq.replication.link.ha_client import NAMED_SECONDS
 from orbitmq.replication.members.links import Links
 from orbitmq.testing import Keep, World
 from orbitmq.transport.client import RemotingClient

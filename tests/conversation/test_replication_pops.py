@@ -13,7 +13,7 @@ from tests.replicas import ACTING, MASTER, SLAVE, role_of, same_end, store
 from orbitmq.broker.pop import hand_over
 from orbitmq.broker.role import Role
 from orbitmq.message import reserved
-from orbitmq.replication.members.siblings import ASKS
+from orbitmq.replication.members.other_slaves import ASKS
 from orbitmq.store import NewMessage
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode

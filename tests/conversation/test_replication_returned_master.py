@@ -12,7 +12,7 @@ from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.master_word import YIELD_S
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.probe import PERIOD_S, Probe
-from orbitmq.replication.members.view import MemberViews, Port
+from orbitmq.replication.members.view import MemberViews, ProbeResult
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
 
@@ -107,9 +107,9 @@ async def test_what_a_port_showed_counts_for_a_second(orbitmq_world: World, *, h
         await asyncio.sleep(0)  # the look is under way
         probe.forget()
     await looks
-    assert probe.port is (Port.UNKNOWN if heard else Port.REFUSES)
+    assert probe.port is (ProbeResult.UNKNOWN if heard else ProbeResult.REFUSES)
     await world.sleep(PERIOD_S)
-    assert probe.port is Port.UNKNOWN
+    assert probe.port is ProbeResult.UNKNOWN
     await probe.look(master)
-    assert probe.port is Port.REFUSES
+    assert probe.port is ProbeResult.REFUSES
     await client.close()

@@ -11,11 +11,11 @@ from tests.conversation.test_replication_status import status
 from tests.replicas import ACTING, MASTER, SLAVE, following, ha_port, same_end, send
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.progress import Place
+from orbitmq.broker.delay.progress import LevelProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.replication.alike import Comparison, alike
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.testing import SimulatedRuntime, World
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoResponse
@@ -109,7 +109,7 @@ async def test_with_hamasteraddress_a_slave_needs_no_name_server(runtime: Simula
         end = master.services.store.max_commit_log_offset
         while slave.services.store.max_commit_log_offset < end:
             await asyncio.sleep(0.1)
-        assert slave.part(Following).master_address is None
+        assert slave.part(HaClient).master_address is None
 
 
 async def slave_of_a_port(world: World, name: str, sent: int, size_bytes: int = 100) -> BrokerConfig:
@@ -190,7 +190,7 @@ async def test_the_delay_progress_has_a_new_version_after_delayoffsetupdateversi
     def counters(changes: int) -> list[Any]:
         first, seen = delays.version.counter, []
         for _ in range(changes):
-            delays.move(1, Place(delays.place(1).offset + 1))
+            delays.move(1, LevelProgress(delays.place(1).offset + 1))
             seen.append(delays.version.counter - first)
         return seen
 

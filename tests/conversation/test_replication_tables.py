@@ -13,7 +13,7 @@ from tests.replicas import ACTING, MASTER, SLAVE, role_of
 
 from orbitmq import Message
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import DelayProgress, LevelProgress
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.role import Role
 from orbitmq.message.model import MessageQueue
@@ -53,7 +53,7 @@ async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(o
     master.groups.update(SubscriptionGroupConfig(group_name="billing", retry_max_times=3))
     master.groups.set_readable("billing", "secrets", False)
     master.offsets.commit("billing", "orders", 1, 77)
-    delays(world.brokers["broker-a"]).move(3, Place(5))
+    delays(world.brokers["broker-a"]).move(3, LevelProgress(5))
     slave.topics.update(TopicConfig("stale"))
     await world.sleep(20)
     assert "orders" not in slave.topics
@@ -143,7 +143,7 @@ async def test_a_slave_has_its_masters_tables_within_a_fifth_of_a_second(orbitmq
     await world.sleep(2)
     master.topics.update(TopicConfig("orders", 3, 3))
     master.offsets.commit("billing", "orders", 1, 77)
-    delays(world.brokers[MASTER]).move(3, Place(5))
+    delays(world.brokers[MASTER]).move(3, LevelProgress(5))
     await world.sleep(0.2)
     assert "orders" in slave.topics
     assert slave.offsets.query("billing", "orders", 1) == 77
@@ -158,14 +158,14 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     world = orbitmq_world
     here, there = (world.brokers[name] for name in ("broker-a", "broker-b"))
     there.services.offsets.commit("g", "T", 0, 9)
-    delays(there).move(1, Place(4))
+    delays(there).move(1, LevelProgress(4))
     own, client = codes(here)
     here.services.offsets.version = DataVersion(1, 0, 0)
     delays(here).version = DataVersion(1, 0, 0)
-    delays(here).move(2, Place(7))
+    delays(here).move(2, LevelProgress(7))
     version = delays(here).version
-    delays(there).move(2, Place(6))
-    delays(there).move(20, Place(3))
+    delays(there).move(2, LevelProgress(6))
+    delays(there).move(20, LevelProgress(3))
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) is None
     # What was delivered out of the common log is done: RocketMQ's version does not tell of the last ones.

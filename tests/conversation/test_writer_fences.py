@@ -83,7 +83,7 @@ async def test_replicas_know_the_fences(orbitmq_world: World) -> None:
         for run, part in ((5, 0), (6, 0), (6, 1)):
             assert (await bind(peer, run, part, fence=True)).code == ResponseCode.SUCCESS
     slave = world.brokers["broker-a-1"].part(fences.Writers)
-    raised = {"query": fences.Fence(6, {0: 1, 1: 1})}
+    raised = {"query": fences.WriterFence(6, {0: 1, 1: 1})}
     await world.until(lambda: slave._fences == raised, 30)
     async with BrokerPeer(world.runtime, world.brokers["broker-a-1"].address) as peer:
         answer = await bind(peer, 7, fence=True)

@@ -15,7 +15,7 @@ from tools.simulation.run import Outcome, simulate
 from tools.simulation.traffic import ORDERED_GROUP
 from tools.simulation.watch import SPECIAL
 
-from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -101,7 +101,7 @@ def test_an_answer_before_the_replicas_have_the_message_is_found(monkeypatch: py
 
 
 class Promised:
-    """What was handed over counts as stored, before anything is done (see ``outlet.Handed``)."""
+    """A message that was handed over counts as stored at once (see ``PendingDelivery``)."""
 
     end = 0
     stored = True
@@ -111,17 +111,17 @@ class Promised:
 
 
 def test_progress_before_the_delivery_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = Outlet.hand
+    hand = DeliverySink.hand
 
-    def later(self: Outlet, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+    def later(self: DeliverySink, message: NewMessage, properties: Mapping[str, str]) -> PendingDelivery:
         asyncio.get_running_loop().call_later(2.0, put, self, message, properties)
         return Promised()
 
-    def put(outlet: Outlet, message: NewMessage, properties: Mapping[str, str]) -> None:
+    def put(sink: DeliverySink, message: NewMessage, properties: Mapping[str, str]) -> None:
         with suppress(RemotingError):
-            hand(outlet, message, properties)
+            hand(sink, message, properties)
 
-    monkeypatch.setattr(Outlet, "hand", later)
+    monkeypatch.setattr(DeliverySink, "hand", later)
     killed = Fault(8.0, 4.0, Kind.KILL, "broker-a")
     assert "no acknowledged message is lost" in found(SAFE, killed)
 
@@ -129,13 +129,13 @@ def test_progress_before_the_delivery_is_found(monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every delivery is handed over twice."""
-    hand = Outlet.hand
+    hand = DeliverySink.hand
 
-    def again(self: Outlet, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+    def again(self: DeliverySink, message: NewMessage, properties: Mapping[str, str]) -> PendingDelivery:
         hand(self, message, properties)
         return hand(self, message, properties)
 
-    monkeypatch.setattr(Outlet, "hand", again)
+    monkeypatch.setattr(DeliverySink, "hand", again)
 
 
 @pytest.mark.usefixtures("doubled")

@@ -14,10 +14,10 @@ from tools.simulation.traffic import REMADE
 
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue, Receipt
+from orbitmq.broker.pop.in_flight import InFlight, PopDelivery, PopQueue, Receipt
 from orbitmq.broker.pop.state import PopState
 from orbitmq.broker.timers.pending import PendingTimers
 from orbitmq.client.consumer.process_queue import ProcessQueue
@@ -78,7 +78,7 @@ def test_the_end_of_a_redelivery_that_is_not_told_is_found_when_a_slave_acts(
 ) -> None:
     changed = PopState._delivery_changed
 
-    def forgets(self: PopState, queue: PopQueue, delivery: Delivery) -> None:
+    def forgets(self: PopState, queue: PopQueue, delivery: PopDelivery) -> None:
         if delivery.left or not queue.topic.startswith(RETRY_PREFIX):
             changed(self, queue, delivery)
 
@@ -166,14 +166,14 @@ def test_queues_of_a_slave_that_end_elsewhere_are_found_after_a_power_loss_in_an
 @pytest.fixture
 def changed_on_the_way(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A delayed message lacks a property, or the end of its body, when it is delivered."""
-    hand, lacks = Outlet.hand, request.param
+    hand, lacks = DeliverySink.hand, request.param
 
-    def changed(self: Outlet, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+    def changed(self: DeliverySink, message: NewMessage, properties: Mapping[str, str]) -> PendingDelivery:
         left = {name: value for name, value in properties.items() if name != lacks}
         body = message.body if lacks or message.sys_flag & COMPRESSED else message.body[:-1]
         return hand(self, replace(message, body=body, properties=encode_properties(left)), left)
 
-    monkeypatch.setattr(Outlet, "hand", changed)
+    monkeypatch.setattr(DeliverySink, "hand", changed)
 
 
 @pytest.mark.usefixtures("changed_on_the_way")

@@ -10,8 +10,8 @@ from tools.simulation.plan import Fault, Kind, Mode, Plan
 from tools.simulation.run import simulate
 
 from orbitmq.replication.gate import ReplicaGate
+from orbitmq.replication.members.other_slaves import OtherSlaves
 from orbitmq.replication.members.pre_online import PreOnlinePlan, Task
-from orbitmq.replication.members.siblings import OtherSlaves
 from orbitmq.replication.members.view import MemberViews
 from orbitmq.replication.replicas import EVERYTHING
 

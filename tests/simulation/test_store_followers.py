@@ -11,7 +11,7 @@ from tests.seeds import seeds
 
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 from orbitmq.store.errors import LogDamagedError
-from orbitmq.store.log import following as module
+from orbitmq.store.log import log_feed as module
 from orbitmq.store.ports import LogPiece
 from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
 from orbitmq.testing.machine.virtual_loop import VirtualLoop
@@ -62,11 +62,11 @@ def config() -> StoreConfig:
 
 async def opened(
     runtime: SimulatedRuntime, follower: Scripted, *, piece_bytes: int = module.PIECE_BYTES
-) -> tuple[MessageStore, module.Following]:
+) -> tuple[MessageStore, module.LogFeed]:
     store = MessageStore(runtime, config())
     await store.start()
     store.set_topic("T", read_queues=1, write_queues=1, perm=6)
-    following = module.Following(
+    following = module.LogFeed(
         runtime,
         follower,
         store.log.files,
@@ -88,7 +88,7 @@ def put(store: MessageStore, first: int, count: int, size: int = 50) -> list[tup
     return placed
 
 
-async def end(store: MessageStore, following: module.Following) -> None:
+async def end(store: MessageStore, following: module.LogFeed) -> None:
     await following.stop()
     await store.stop()
 

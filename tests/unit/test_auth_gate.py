@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.needs import asked_of
 from orbitmq.auth.refusals import MAX_KINDS, Refusal, Refusals
-from orbitmq.auth.requests import REQUESTS, Place
+from orbitmq.auth.requests import REQUESTS, BrokerFacts
 from orbitmq.auth.rules import Acl, Asked, Rules
 from orbitmq.auth.users import MAX_USERS, User, Users, UserStatus, UserType
 from orbitmq.message.model import MessageQueue
@@ -26,7 +26,7 @@ from orbitmq.wire.signing import Credentials, Secret, Signer
 
 ROOT = Credentials("root", "root-secret")
 APP = Credentials("app", "app-secret")
-PLACE = Place("DefaultCluster", {7: "orders", 8: "%RETRY%billing"}.get)
+PLACE = BrokerFacts("DefaultCluster", {7: "orders", 8: "%RETRY%billing"}.get)
 SUPER = User("root", Secret("root-secret"), UserType.SUPER)
 
 
@@ -41,15 +41,15 @@ def users() -> Users:
     return found
 
 
-def gate(*rules: tuple[str, str], authorizes: bool = True, table: Users | None = None) -> Gate:
+def gate(*rules: tuple[str, str], authorizes: bool = True, table: Users | None = None) -> AuthGate:
     acls = Rules(lambda name, acl: None)
     if rules:
         entries = [PolicyEntryInfo(name, actions.split(","), None, "Allow") for name, actions in rules]
         acls.put("app", Acl.of(AclInfo(None, [PolicyInfo(None, entries)])))
-    return Gate(asked_of(REQUESTS, PLACE), table or users(), acls, authorizes=authorizes)
+    return AuthGate(asked_of(REQUESTS, PLACE), table or users(), acls, authorizes=authorizes)
 
 
-def refusal(found: Gate, command: Command) -> str:
+def refusal(found: AuthGate, command: Command) -> str:
     """The remark; empty when the request passes."""
     try:
         found.check(command, "10.0.0.9")
@@ -461,7 +461,7 @@ def test_no_text_of_a_user_has_the_secret() -> None:
 def test_while_observing_only_users_and_rules_are_closed() -> None:
     observing = True
     rules = Rules(lambda name, acl: None)
-    found = Gate(asked_of(REQUESTS, PLACE), users(), rules, authorizes=True, observes=lambda: observing)
+    found = AuthGate(asked_of(REQUESTS, PLACE), users(), rules, authorizes=True, observes=lambda: observing)
     unreadable = signed(Command(Code.HEART_BEAT, {}, b"no json"))
     for command in (Command(Code.GET_BROKER_CONFIG), send(), unreadable):
         found.check(command, "10.0.0.9")

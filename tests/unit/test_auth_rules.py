@@ -13,9 +13,9 @@ from orbitmq.auth.rules import (
     Acl,
     Action,
     Asked,
-    Kind,
     PolicyType,
     Resource,
+    ResourceKind,
     Rules,
     address_of,
     user_of,
@@ -37,7 +37,7 @@ def acl(*policies: PolicyInfo) -> Acl:
 
 def asked(text: str, *actions: Action) -> Asked:
     kind, _, name = text.partition(":")
-    return Asked(Kind(kind), name, actions or (Action.PUB,))
+    return Asked(ResourceKind(kind), name, actions or (Action.PUB,))
 
 
 HOST = address_of("10.1.2.3")

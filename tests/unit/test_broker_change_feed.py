@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from tests.feeds import follow
 
-from orbitmq.broker.change_feed import DELAYS, FORBIDDEN, LOCKS, OFFSETS, RESETS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import (
+    DELAYS,
+    FORBIDDEN,
+    LOCKS,
+    OFFSETS,
+    RESETS,
+    TOPICS,
+    ChangeFeed,
+    FeedEntry,
+)
 from orbitmq.broker.clients.queue_locks import LOCK_LIVES_MS, QueueLocks
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TopicChanged
@@ -96,9 +105,9 @@ def change_something(tables: Tables, choice: random.Random) -> None:
 def test_a_second_set_of_tables_that_is_fed_is_equal(seed: int) -> None:
     clock = VirtualClock()
     first, second = Tables(clock), Tables(clock)
-    follow(first.feed, lambda entry: second.feed.apply(Entry.decode(entry.encode())))
+    follow(first.feed, lambda entry: second.feed.apply(FeedEntry.decode(entry.encode())))
     # What is passed on must not depend on what happens to a config later.
-    kept: list[Entry] = []
+    kept: list[FeedEntry] = []
     follow(first.feed, kept.append)
     choice = random.Random(seed)
     for _ in range(300):
@@ -127,7 +136,7 @@ def test_locks_go_over_with_the_time_they_were_renewed() -> None:
 
 def test_entries_carry_their_number_and_the_end_of_the_log() -> None:
     tables = Tables(VirtualClock())
-    entries: list[Entry] = []
+    entries: list[FeedEntry] = []
     tables.offsets.commit("g", "T", 0, 1)
     end = follow(tables.feed, entries.append)
     tables.log_end = 700
@@ -169,10 +178,10 @@ def test_what_is_applied_is_told_as_an_event_and_passes_the_own_feed() -> None:
 )
 def test_an_entry_that_does_not_fit_is_a_value_error(table: str, key: str, value: Any) -> None:
     with pytest.raises(ValueError, match="change 9"):
-        Tables(VirtualClock()).feed.apply(Entry(9, 0, table, key, value))
+        Tables(VirtualClock()).feed.apply(FeedEntry(9, 0, table, key, value))
 
 
 def test_bytes_that_are_no_entry_are_a_value_error() -> None:
     for data in (b"", b"{}", b'{"sequence":"x"}', b"\xff"):
         with pytest.raises(ValueError):
-            Entry.decode(data)
+            FeedEntry.decode(data)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from orbitmq.broker.component import Component, Lifecycle
+from orbitmq.broker.component import Component, ComponentLifecycle
 from orbitmq.broker.role import EVERY_ROLE, LEADING, Role
 from orbitmq.testing.machine.simulated import run
 
@@ -38,7 +38,7 @@ class Part(Component):
 async def test_parts_start_in_order_and_stop_backwards() -> None:
     seen: list[str] = []
 
-    lifecycle = Lifecycle([Part(name, seen) for name in "abc"])
+    lifecycle = ComponentLifecycle([Part(name, seen) for name in "abc"])
     await lifecycle.start(Role.MASTER)
     assert lifecycle.running == ("a", "b", "c")
     await lifecycle.stop()
@@ -56,7 +56,7 @@ async def test_a_role_stops_and_starts_what_it_says() -> None:
         Part("copy", seen, runs_as=frozenset({Role.SLAVE})),
         Part("doors", seen),
     ]
-    lifecycle = Lifecycle(parts)
+    lifecycle = ComponentLifecycle(parts)
     await lifecycle.start(Role.SLAVE)
     assert lifecycle.running == ("store", "copy", "doors")
     seen.clear()
@@ -76,7 +76,7 @@ async def test_what_started_in_part_is_stopped_too() -> None:
 
     parts = [Part(name, seen) for name in "abc"]
     parts[1].error = OSError("no")
-    lifecycle = Lifecycle(parts)
+    lifecycle = ComponentLifecycle(parts)
     with pytest.raises(OSError, match="no"):
         await lifecycle.start(Role.MASTER)
     parts[1].error = None
@@ -89,7 +89,7 @@ def test_a_part_that_does_not_stop_holds_up_nobody(caplog: pytest.LogCaptureFixt
 
     async def main() -> None:
         parts = [Part(name, seen) for name in "abcd"]
-        lifecycle = Lifecycle(parts)
+        lifecycle = ComponentLifecycle(parts)
         await lifecycle.start(Role.MASTER)
         seen.clear()
         parts[1].error = OSError("the disk is gone")

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from tests.feeds import follow
 
-from orbitmq.broker.change_feed import DELAYS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import DELAYS, ChangeFeed, FeedEntry
 from orbitmq.broker.delay.delivered import (
     ROLLED,
     TIMER,
-    Delivery,
+    LoggedDelivery,
     deliveries,
     deliveries_between,
     delivery_of,
     place_in,
 )
 from orbitmq.broker.delay.levels import MAX_LEVELS
-from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, Place
+from orbitmq.broker.delay.progress import MAX_AHEAD, DelayProgress, LevelProgress
 from orbitmq.broker.delay.search import DeliverySearch
 from orbitmq.broker.messaging.room import with_property
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES, encode_properties
@@ -68,7 +68,7 @@ def test_only_delivered_records_are_found() -> None:
     ]
     piece, places = log_of([*others, delivered(1, __DELIVERY_OF="5 b"), others[0], delivered(2)])
     found, end = deliveries(piece, "b")
-    assert found == [Delivery(2, places[7], 5, born_ms=7), Delivery(2, places[9], born_ms=7)]
+    assert found == [LoggedDelivery(2, places[7], 5, born_ms=7), LoggedDelivery(2, places[9], born_ms=7)]
     assert end == piece.end
 
 
@@ -144,20 +144,20 @@ def search_in(progress: DelayProgress, level: int) -> DeliverySearch:
     return DeliverySearch(VirtualClock(), None, store, "b", None, progress)  # type: ignore[arg-type]
 
 
-def of(place: int | None, level: int = 2, times: int = 0) -> Delivery:
-    return Delivery(level, 0, place, born_ms=7, reconsume_times=times)
+def of(place: int | None, level: int = 2, times: int = 0) -> LoggedDelivery:
+    return LoggedDelivery(level, 0, place, born_ms=7, reconsume_times=times)
 
 
 @pytest.mark.behaviour("PO-36")
 def test_a_level_goes_back_to_the_first_of_its_messages_that_a_lost_delivery_names() -> None:
     first, _, _ = pair_of_tables()
-    first.move(2, Place(9, 1234))
+    first.move(2, LevelProgress(9, 1234))
     search = search_in(first, 2)
     assert search.without([]) == {}
-    assert search.without([of(500), of(800)]) == {2: Place(5, 1234, (6, 7))}
+    assert search.without([of(500), of(800)]) == {2: LevelProgress(5, 1234, (6, 7))}
     assert search.without([of(500, TIMER), of(None, ROLLED)]) == {}
     # A level has another number since messageDelayLevel was shortened: the place counts.
-    assert search_in(first, 2).without([of(500, 3)]) == {2: Place(5, 1234, (6, 7, 8))}
+    assert search_in(first, 2).without([of(500, 3)]) == {2: LevelProgress(5, 1234, (6, 7, 8))}
 
 
 @pytest.mark.behaviour("PO-36")
@@ -167,38 +167,38 @@ def test_a_level_goes_back_to_the_first_of_its_messages_that_a_lost_delivery_nam
     ids=["no place", "nothing is there", "sent back by a Java broker", "another message"],
 )
 def test_a_level_begins_anew_behind_a_lost_delivery_that_names_none_of_its_messages(
-    unnamed: Delivery,
+    unnamed: LoggedDelivery,
 ) -> None:
     """How many of the messages before went to another group is not known: none is counted as delivered."""
     first, _, _ = pair_of_tables()
-    first.move(2, Place(9, 1234, (11,)))
+    first.move(2, LevelProgress(9, 1234, (11,)))
     search = search_in(first, 2)
-    assert search.without([unnamed]) == {2: Place()}
-    assert search.without([of(500), unnamed, of(800)]) == {2: Place()}
+    assert search.without([unnamed]) == {2: LevelProgress()}
+    assert search.without([of(500), unnamed, of(800)]) == {2: LevelProgress()}
     assert search.without([of(None, 17)]) == {}
 
 
 @pytest.mark.behaviour("PO-36")
 def test_progress_before_lost_deliveries_names_what_others_have_among_them() -> None:
-    place = Place(9, 1234, (11, 12))
+    place = LevelProgress(9, 1234, (11, 12))
     assert place.without(set()) == place
-    assert place.without({8}) == Place(8, 1234, (11, 12))
+    assert place.without({8}) == LevelProgress(8, 1234, (11, 12))
     # 6 cannot be read, 7 went to another master.
-    assert place.without({4, 5, 8}) == Place(4, 1234, (6, 7, 11, 12))
+    assert place.without({4, 5, 8}) == LevelProgress(4, 1234, (6, 7, 11, 12))
     # What is not counted as delivered moves nothing.
-    assert place.without({11, 13}) == Place(9, 1234, (12,))
+    assert place.without({11, 13}) == LevelProgress(9, 1234, (12,))
     # Part by part, as a long tail is read.
     assert place.without({4, 5}).without({8}) == place.without({4, 5, 8})
-    assert Place(90_000).without({0}) == Place(0, 0, tuple(range(1, MAX_AHEAD + 1)))
+    assert LevelProgress(90_000).without({0}) == LevelProgress(0, 0, tuple(range(1, MAX_AHEAD + 1)))
 
 
 @pytest.mark.behaviour("PO-36")
 def test_progress_is_taken_back_with_the_version_that_it_has() -> None:
     first, _, _ = pair_of_tables()
-    first.move(2, Place(5, 1234, (8,)))
+    first.move(2, LevelProgress(5, 1234, (8,)))
     version = first.version
     first.take_back(2, first.place(2).without({3}))
-    assert first.place(2) == Place(3, 1234, (4, 8))
+    assert first.place(2) == LevelProgress(3, 1234, (4, 8))
     assert first.version == version
 
 
@@ -222,11 +222,11 @@ def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_rea
     clock = VirtualClock()
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (DelayProgress(clock, 3, feed) for feed in feeds)
-    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
-    first.move(2, Place(5, 1234))
-    assert second.place(2) == Place(5, 1234)
+    follow(feeds[0], lambda entry: feeds[1].apply(FeedEntry.decode(entry.encode())))
+    first.move(2, LevelProgress(5, 1234))
+    assert second.place(2) == LevelProgress(5, 1234)
     assert second.version == first.version
-    feeds[1].apply(Entry(9, 0, DELAYS, "3", 8))
+    feeds[1].apply(FeedEntry(9, 0, DELAYS, "3", 8))
     assert second.table() == {1: 0, 2: 5, 3: 8}
 
 
@@ -234,38 +234,38 @@ def pair_of_tables() -> tuple[DelayProgress, DelayProgress, ChangeFeed]:
     """Two brokers' tables; what changes in the first is applied by the feed of the second."""
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (DelayProgress(VirtualClock(), 3, feed) for feed in feeds)
-    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
+    follow(feeds[0], lambda entry: feeds[1].apply(FeedEntry.decode(entry.encode())))
     return first, second, feeds[1]
 
 
 @pytest.mark.behaviour("ES-14")
 def test_what_was_delivered_ahead_goes_over_and_ends_when_progress_has_passed_it() -> None:
     first, second, _ = pair_of_tables()
-    first.move(2, Place(5, 1234).with_ahead([9, 7, 3]))
-    assert second.place(2) == Place(5, 1234, (7, 9))
+    first.move(2, LevelProgress(5, 1234).with_ahead([9, 7, 3]))
+    assert second.place(2) == LevelProgress(5, 1234, (7, 9))
     first.move(2, second.place(2).at(8, 2000))
-    assert second.place(2) == Place(8, 2000, (9,))
+    assert second.place(2) == LevelProgress(8, 2000, (9,))
     first.cut(2, 9, 1500)
-    assert second.place(2) == Place(8, 1500)
+    assert second.place(2) == LevelProgress(8, 1500)
 
 
 @pytest.mark.behaviour("ES-14")
 def test_what_was_delivered_ahead_is_news_also_for_who_is_further() -> None:
     _, table, feed = pair_of_tables()
-    table.move(1, Place(6, 900))
+    table.move(1, LevelProgress(6, 900))
 
-    def told(*plain: object) -> Entry:
-        return Entry(1, 0, DELAYS, "1", list(plain))
+    def told(*plain: object) -> FeedEntry:
+        return FeedEntry(1, 0, DELAYS, "1", list(plain))
 
     assert not feed.is_news(told(5, 800))
     assert not feed.is_news(told(5, 800, [5]))
     assert feed.is_news(told(5, 800, [5, 8]))
     feed.apply(told(5, 800, [5, 8]))
-    assert table.place(1) == Place(6, 900, (8,))
+    assert table.place(1) == LevelProgress(6, 900, (8,))
     assert not feed.is_news(told(6, 900, [8]))
     # RocketMQ's table knows offsets alone.
-    feed.apply(Entry(2, 0, DELAYS, "1", 7))
-    assert table.place(1) == Place(7, 0, (8,))
+    feed.apply(FeedEntry(2, 0, DELAYS, "1", 7))
+    assert table.place(1) == LevelProgress(7, 0, (8,))
 
 
 @pytest.mark.behaviour("DL-12")
@@ -275,9 +275,9 @@ def test_levels_that_a_broker_does_not_have_keep_their_progress() -> None:
     first, second = (
         DelayProgress(VirtualClock(), levels, feed) for levels, feed in zip((18, 2), feeds, strict=True)
     )
-    follow(feeds[0], lambda entry: feeds[1].apply(Entry.decode(entry.encode())))
-    first.move(17, Place(5, 1234).with_ahead([9]))
-    assert second.place(17) == Place(5, 1234, (9,))
+    follow(feeds[0], lambda entry: feeds[1].apply(FeedEntry.decode(entry.encode())))
+    first.move(17, LevelProgress(5, 1234).with_ahead([9]))
+    assert second.place(17) == LevelProgress(5, 1234, (9,))
     assert second.levels == [1, 2, 17]
     again, back = (
         DelayProgress(VirtualClock(), 2, ChangeFeed()),
@@ -285,9 +285,9 @@ def test_levels_that_a_broker_does_not_have_keep_their_progress() -> None:
     )
     again.restore(fastjson.loads("".join(second.file_text())))
     back.restore(fastjson.loads("".join(again.file_text())))
-    assert back.place(17) == Place(5, 0, (9,))
-    assert not feeds[1].is_news(Entry(9, 0, DELAYS, "17", [4, 1000]))
-    assert feeds[1].is_news(Entry(9, 0, DELAYS, "17", [6, 2000]))
+    assert back.place(17) == LevelProgress(5, 0, (9,))
+    assert not feeds[1].is_news(FeedEntry(9, 0, DELAYS, "17", [4, 1000]))
+    assert feeds[1].is_news(FeedEntry(9, 0, DELAYS, "17", [6, 2000]))
 
 
 @pytest.mark.behaviour("DL-12")
@@ -296,7 +296,7 @@ def test_what_is_no_level_is_refused_and_left_out_of_a_file(level: int) -> None:
     feed = ChangeFeed()
     table = DelayProgress(VirtualClock(), 3, feed)
     with pytest.raises(ValueError, match=f"delay level {level}"):
-        feed.apply(Entry(10, 0, DELAYS, str(level), 8))
+        feed.apply(FeedEntry(10, 0, DELAYS, str(level), 8))
     table.restore({"offsetTable": {level: 8, 2: 7}})
     assert table.table() == {1: 0, 2: 7, 3: 0}
 
@@ -304,15 +304,15 @@ def test_what_is_no_level_is_refused_and_left_out_of_a_file(level: int) -> None:
 @pytest.mark.behaviour("PO-36")
 def test_a_journal_says_what_was_taken_back() -> None:
     """With what others have among it, it was joined with the place before, and so lost."""
-    first, journal = ChangeFeed(), list[Entry]()
+    first, journal = ChangeFeed(), list[FeedEntry]()
     follow(first, journal.append)
     table = DelayProgress(VirtualClock(), 3, first)
-    table.move(1, Place(9, 900))
-    table.take_back(1, Place(9, 900).without({5, 6, 8}))
+    table.move(1, LevelProgress(9, 900))
+    table.take_back(1, LevelProgress(9, 900).without({5, 6, 8}))
     feed = ChangeFeed()
     again = DelayProgress(VirtualClock(), 3, feed)
     for entry in journal:
-        feed.restore(Entry.decode(entry.encode()))
+        feed.restore(FeedEntry.decode(entry.encode()))
     assert again.place(1) == table.place(1)
     assert again.place(1).offset == 5
     assert again.version == table.version
@@ -322,11 +322,11 @@ def test_a_journal_says_what_was_taken_back() -> None:
 def test_what_was_delivered_ahead_is_in_the_file_and_without_it_the_file_is_rocketmqs() -> None:
     first, second, _ = pair_of_tables()
     assert set(fastjson.loads("".join(first.file_text()))) == {"dataVersion", "offsetTable"}
-    first.move(3, Place(2, 50, (4, 6)))
+    first.move(3, LevelProgress(2, 50, (4, 6)))
     second.restore(fastjson.loads("".join(first.file_text())))
-    assert second.place(3) == Place(2, 0, (4, 6))
+    assert second.place(3) == LevelProgress(2, 0, (4, 6))
 
 
 @pytest.mark.behaviour("ES-14")
 def test_so_many_are_remembered() -> None:
-    assert Place(5).with_ahead(range(3, 3000)).ahead == tuple(range(5, 5 + MAX_AHEAD))
+    assert LevelProgress(5).with_ahead(range(3, 3000)).ahead == tuple(range(5, 5 + MAX_AHEAD))

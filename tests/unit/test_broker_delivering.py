@@ -17,7 +17,7 @@ from orbitmq.broker.messaging.delivering import (
     take_stored,
     woken,
 )
-from orbitmq.broker.messaging.outlet import Handed
+from orbitmq.broker.messaging.delivery_sink import PendingDelivery
 from orbitmq.broker.role import Role
 from orbitmq.store import PutStatus
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
@@ -86,7 +86,7 @@ def test_the_own_log_keeps_the_order_so_no_more_than_its_first_message_is_looked
 
 
 def test_messages_without_an_order_are_taken_when_they_are_stored() -> None:
-    waiting: dict[str, Handed] = {"a": Message(), "b": Message(stored=True), "c": Message()}
+    waiting: dict[str, PendingDelivery] = {"a": Message(), "b": Message(stored=True), "c": Message()}
     assert take_stored(waiting) == ["b"]
     assert list(waiting) == ["a", "c"]
 
@@ -96,7 +96,7 @@ async def test_a_refusal_for_the_moment_is_logged_once_a_minute_and_a_crowd_neve
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = broker.runtime.clock
-    pauses = Pauses(clock, broker.services.outlet, "parcels")
+    pauses = Pauses(clock, broker.services.sink, "parcels")
     assert pauses.after_ms(CROWD) == SETTLE_MS
     assert "parcels" not in caplog.text
     for _ in range(62):
@@ -113,8 +113,8 @@ async def test_a_disk_that_refuses_is_logged_and_ends_no_service(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delayed messages stood still for ten seconds, with a trace in the log."""
-    assert broker.services.outlet.waits
-    pauses = Pauses(broker.runtime.clock, broker.services.outlet, "parcels")
+    assert broker.services.sink.waits
+    pauses = Pauses(broker.runtime.clock, broker.services.sink, "parcels")
     await pauses.for_disk(Message(refusal=NO_WAY))
     assert "parcels that were delivered may not be on the disk" in caplog.text
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.handlers.router import Router
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -15,7 +15,7 @@ CONNECTION = cast(Any, None)
 PULL = RequestCode.PULL_MESSAGE
 
 
-class One(Family):
+class One(HandlerFamily):
     """Answers a code with its own name."""
 
     def __init__(self, name: str, code: RequestCode = PULL) -> None:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry, FedTable, stamp_of
+from orbitmq.broker.change_feed import ChangeFeed, FedTable, FeedEntry, stamp_of
 from orbitmq.broker.stamps import Age, Stamp, Stamps, age
 
 TABLE = "aTable"
@@ -31,9 +31,9 @@ class _Tables:
         if key == "pair":
             self.set("other", value)
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str) -> FeedEntry:
         """What this broker tells of a key."""
-        return Entry.decode(self.feed.entry(1, TABLE, key, self.values.get(key)).encode())
+        return FeedEntry.decode(self.feed.entry(1, TABLE, key, self.values.get(key)).encode())
 
     def stamp(self, key: str) -> Stamp | None:
         return self.stamps.of(TABLE, key)
@@ -153,7 +153,7 @@ def test_a_change_of_the_journal_keeps_its_stamp() -> None:
 def test_a_change_without_a_stamp_takes_the_stamp_away() -> None:
     broker = _Tables()
     broker.set("a", 1)
-    broker.feed.apply(Entry(1, 0, TABLE, "a", 2))
+    broker.feed.apply(FeedEntry(1, 0, TABLE, "a", 2))
 
     assert broker.stamp("a") is None
 
@@ -161,10 +161,10 @@ def test_a_change_without_a_stamp_takes_the_stamp_away() -> None:
 def test_a_refused_change_leaves_the_next_own_change_its_own_stamp() -> None:
     broker = _Tables()
     with pytest.raises(ValueError, match="no table"):
-        broker.feed.apply(Entry(1, 0, "unknown", "a", 2, None, Stamp(9, 9)))
+        broker.feed.apply(FeedEntry(1, 0, "unknown", "a", 2, None, Stamp(9, 9)))
     broker.feed.register("broken", FedTable(int, _refuse))
     with pytest.raises(ValueError, match="missing"):
-        broker.feed.apply(Entry(1, 0, "broken", "a", 2, None, Stamp(9, 9)))
+        broker.feed.apply(FeedEntry(1, 0, "broken", "a", 2, None, Stamp(9, 9)))
     broker.set("a", 1)
 
     assert broker.stamp("a") == Stamp(0, 1)
@@ -186,4 +186,4 @@ def test_without_stamps_a_change_is_the_same_bytes_as_before_there_were_any() ->
 
     line = b'{"sequence":1,"log_offset":0,"table":"aTable","key":"a","value":1,"version":null}'
     assert broker.feed.entry(1, TABLE, "a", 1).encode() == line
-    assert stamp_of(Entry.decode(line)) is None
+    assert stamp_of(FeedEntry.decode(line)) is None

@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.feeds import follow
 
-from orbitmq.broker.change_feed import TIMERS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FeedEntry
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, LoggedDelivery
 from orbitmq.broker.timers import forms, units
+from orbitmq.broker.timers.already_delivered import NEVER_MS, AlreadyDelivered
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.hand_over import take_out
-from orbitmq.broker.timers.over import NEVER_MS, Over
 from orbitmq.broker.timers.placing import place_of
 from orbitmq.broker.timers.progress import (
     FILE_BYTES,
     Check,
-    Progress,
+    TimerProgress,
     all_of,
     check_of,
     decode_file,
@@ -246,7 +246,7 @@ def test_delivered_units_leave_their_chain() -> None:
 
 
 def test_what_is_delivered_is_below_the_mark_and_was_looked_at() -> None:
-    progress = Progress().advanced(mark(1000, 50), 3, 100)
+    progress = TimerProgress().advanced(mark(1000, 50), 3, 100)
     assert progress.delivered(mark(1000, 50))
     assert progress.delivered(mark(999, 99))
     assert not progress.delivered(mark(1000, 51))
@@ -254,7 +254,7 @@ def test_what_is_delivered_is_below_the_mark_and_was_looked_at() -> None:
 
 
 def test_a_clock_that_goes_back_keeps_the_old_mark_for_old_messages() -> None:
-    old = Progress().advanced(all_of(90_000), 5, 500)
+    old = TimerProgress().advanced(all_of(90_000), 5, 500)
     progress = old.set_back(10_000)
     assert progress.delivered(mark(80_000, 499))
     later = progress.advanced(mark(20_000, 600), 7, 700)
@@ -267,7 +267,7 @@ def test_a_clock_that_goes_back_keeps_the_old_mark_for_old_messages() -> None:
 @pytest.mark.behaviour("PO-36")
 def test_what_was_due_later_is_taken_back_but_for_what_other_masters_have() -> None:
     progress = (
-        Progress().advanced(all_of(90_000), 5, 500).set_back(10_000).advanced(mark(20_000, 600), 7, 700)
+        TimerProgress().advanced(all_of(90_000), 5, 500).set_back(10_000).advanced(mark(20_000, 600), 7, 700)
     )
     progress = replace(progress, alone=frozenset([mark(95_000, 650)]))
     back = progress.taken_back(15_000)
@@ -281,27 +281,29 @@ def test_what_was_due_later_is_taken_back_but_for_what_other_masters_have() -> N
 
 @pytest.mark.behaviour("PO-36")
 def test_timers_are_taken_back_to_the_slot_of_the_first_that_is_lost() -> None:
-    feed, told = ChangeFeed(), list[Entry]()
+    feed, told = ChangeFeed(), list[FeedEntry]()
     follow(feed, told.append)
     written = ProgressTable(system_runtime(), BrokerConfig(), None, feed)  # type: ignore[arg-type]
-    written.saved = Progress(all_of(90_000), 5, 500)
-    assert not written.take_back([Delivery(3, 0), Delivery(TIMER, 0), Delivery(TIMER, 0, 300, out_ms=91_000)])
+    written.saved = TimerProgress(all_of(90_000), 5, 500)
+    assert not written.take_back(
+        [LoggedDelivery(3, 0), LoggedDelivery(TIMER, 0), LoggedDelivery(TIMER, 0, 300, out_ms=91_000)]
+    )
     assert told == []
-    hour, level = 3_600_000, Delivery(3, 0)
-    timers = [Delivery(TIMER, 0, 300, out_ms=80_000), Delivery(TIMER, 0, 400, out_ms=70_000)]
+    hour, level = 3_600_000, LoggedDelivery(3, 0)
+    timers = [LoggedDelivery(TIMER, 0, 300, out_ms=80_000), LoggedDelivery(TIMER, 0, 400, out_ms=70_000)]
     assert written.take_back([level, *timers])
-    assert written.saved == Progress(all_of(70_000), 5, 500)
+    assert written.saved == TimerProgress(all_of(70_000), 5, 500)
     assert [entry.table for entry in told] == [TIMERS]
     # A broker that names nothing may have cut the wait anywhere.
     for level in (TIMER, ROLLED):
-        written.saved = Progress(all_of(90 * hour), 5, 500)
-        assert written.take_back([Delivery(level, 0, out_ms=80 * hour, enqueued_ms=hour)])
-        assert written.saved == Progress(all_of(hour), 5, 500)
+        written.saved = TimerProgress(all_of(90 * hour), 5, 500)
+        assert written.take_back([LoggedDelivery(level, 0, out_ms=80 * hour, enqueued_ms=hour)])
+        assert written.saved == TimerProgress(all_of(hour), 5, 500)
 
 
 @pytest.mark.behaviour("PO-31")
 def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> None:
-    old = Progress().advanced(all_of(90_000), 5, 500)
+    old = TimerProgress().advanced(all_of(90_000), 5, 500)
     back = old.set_back(10_000)
     later = back.advanced(mark(20_000, 600), 7, 700)
     for ours, told, covered in [
@@ -314,21 +316,21 @@ def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> No
         (later, old, True),
         (later, back, True),
         (back, later, False),
-        (old, Progress(all_of(90_000), 5), True),
-        (Progress(), old, False),
+        (old, TimerProgress(all_of(90_000), 5), True),
+        (TimerProgress(), old, False),
     ]:
         assert ours.covers(told) is covered, (ours, told)
     feed = ChangeFeed()
     written = ProgressTable(system_runtime(), BrokerConfig(), None, feed)  # type: ignore[arg-type]
     written.saved = later
-    assert not feed.is_news(Entry(1, 0, TIMERS, "progress", back.plain()))
-    assert feed.is_news(Entry(1, 0, TIMERS, "progress", later.advanced(all_of(99_000), 8, 800).plain()))
+    assert not feed.is_news(FeedEntry(1, 0, TIMERS, "progress", back.plain()))
+    assert feed.is_news(FeedEntry(1, 0, TIMERS, "progress", later.advanced(all_of(99_000), 8, 800).plain()))
 
 
-def some_progress(pairs: list[tuple[int, int]]) -> Progress:
+def some_progress(pairs: list[tuple[int, int]]) -> TimerProgress:
     """Of these pairs of a place in the log and a mark; the last place is where it has looked up to."""
     *ahead, (before, done) = sorted(pairs)
-    return Progress(done, 0, before, tuple(ahead), frozenset(mark for _, mark in ahead[:1]))
+    return TimerProgress(done, 0, before, tuple(ahead), frozenset(mark for _, mark in ahead[:1]))
 
 
 _marks = st.builds(mark, st.integers(0, 5), st.integers(0, 5))
@@ -338,7 +340,7 @@ _progress = st.builds(some_progress, st.lists(st.tuples(st.integers(-1, 6), _mar
 @pytest.mark.behaviour("PO-34")
 @given(_progress, _progress, _marks)
 def test_what_either_of_two_brokers_has_delivered_is_delivered(
-    one: Progress, other: Progress, timer: int
+    one: TimerProgress, other: TimerProgress, timer: int
 ) -> None:
     """Seed 3329: of two that were apart, the progress of the slave took the place of its master's."""
     joined = one.joined(other)
@@ -352,7 +354,7 @@ def test_what_either_of_two_brokers_has_delivered_is_delivered(
 def test_the_check_file_is_read_by_both() -> None:
     version = DataVersion(state_version=1, timestamp=NOW, counter=9)
     alone = frozenset({mark(7_600, 13), mark(7_500, 14)})
-    progress = Progress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))), alone)
+    progress = TimerProgress(mark(7_500, 12), 3, 100, ((50, mark(9_000, 1)), (60, all_of(8_000))), alone)
     check = check_of(progress, version)
     assert check.read_ms == 7000
     data = encode_file(check, progress) + bytes(100)
@@ -362,17 +364,17 @@ def test_the_check_file_is_read_by_both() -> None:
     java = struct.pack(">7q", 9000, 104, 8, 7, 1, NOW, 10) + data[56:]
     found = decode_file(java)
     assert found is not None
-    assert found[1] == Progress(all_of(9000), 7)
+    assert found[1] == TimerProgress(all_of(9000), 7)
     assert found[0].version.counter == 10
     assert decode_file(bytes(FILE_BYTES)) is None
     assert decode_file(b"") is None
     assert Check.decode(check.encode()) == check
-    assert Progress.from_plain(progress.plain()) == progress
+    assert TimerProgress.from_plain(progress.plain()) == progress
 
 
 @given(st.integers(0, 10**7), st.integers(0, 1 << 40))
 def test_slots_before_the_read_time_are_delivered(due: int, place: int) -> None:
-    check = check_of(Progress(mark(due, place)), DataVersion())
+    check = check_of(TimerProgress(mark(due, place)), DataVersion())
     # The slot before holds what is due up to the read time.
     assert all_of(check.read_ms) <= mark(due, place) or check.read_ms == 0
     assert due_of(mark(due, place)) - check.read_ms <= 1000
@@ -421,10 +423,10 @@ def test_a_slot_is_over_when_nothing_that_any_precision_put_there_waits(
 
 
 def test_a_time_is_passed_when_also_what_came_last_is_delivered() -> None:
-    within = Progress(mark(1000, 70), taken=5, before=100)
+    within = TimerProgress(mark(1000, 70), taken=5, before=100)
     assert within.delivered(mark(1000, 50))
     assert not within.passed(1000, 50)  # one at 80 may be due at the same time
-    beyond = Progress(mark(1001, 70), taken=5, before=100)
+    beyond = TimerProgress(mark(1001, 70), taken=5, before=100)
     assert beyond.passed(1000, 50)
     assert not beyond.passed(1000, 100)  # nobody has looked at what is there
     # The clock went back: what comes from now on may be due again.
@@ -486,7 +488,7 @@ async def test_the_file_of_an_earlier_run_counts_though_this_broker_has_begun_to
     """Seed 3446: the table on the disk was older, and its version counted up before the file was read."""
     log_end = SimpleNamespace(end_offset=500)
     store: Any = SimpleNamespace(max_offset=lambda *_: 9, end=900, recovered=log_end, cuts=[])
-    early, late = (Progress(mark(due, 40), 3, 100) for due in (1000, 8000))
+    early, late = (TimerProgress(mark(due, 40), 3, 100) for due in (1000, 8000))
     before = ProgressTable(runtime, BrokerConfig(), store, ChangeFeed())
     before.write(early)
     table = fastjson.loads("".join(before.file_text()))
@@ -517,12 +519,12 @@ async def test_a_journal_says_what_was_taken_back(runtime: SimulatedRuntime) -> 
     )
     feed = ChangeFeed()
     before = ProgressTable(runtime, BrokerConfig(), store, feed)
-    journal: list[Entry] = []
+    journal: list[FeedEntry] = []
     follow(feed, journal.append)
     for due in (1000, 8000):
-        before.write(Progress(mark(due, 40), 3, 100))
+        before.write(TimerProgress(mark(due, 40), 3, 100))
     table = fastjson.loads("".join(before.file_text()))
-    lost = Delivery(TIMER, 300, 40, out_ms=5000)
+    lost = LoggedDelivery(TIMER, 300, 40, out_ms=5000)
     assert before.take_back([lost])
     await before.close()
     feed = ChangeFeed()
@@ -531,7 +533,7 @@ async def test_a_journal_says_what_was_taken_back(runtime: SimulatedRuntime) -> 
     for entry in journal:
         feed.restore(entry)
     again.tables_read()
-    assert again.load() == before.saved == Progress(all_of(5000), 3, 100)
+    assert again.load() == before.saved == TimerProgress(all_of(5000), 3, 100)
 
 
 # -- the file of the progress ----------------------------------------------------------------------------
@@ -542,7 +544,7 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
 ) -> None:
     async def write_and_close() -> None:
         runtime = system_runtime()
-        progress = Progress()
+        progress = TimerProgress()
         check = check_of(progress, DataVersion())
         for number in range(200):
             file = CheckFile(runtime, str(tmp_path / str(number)))
@@ -558,6 +560,6 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
 @pytest.mark.parametrize(("unread_ms", "over"), [(NEVER_MS, True), (5000, True), (4999, False)])
 def test_a_recall_counts_while_a_copy_that_nobody_looked_at_may_be_meant(unread_ms: int, over: bool) -> None:
     """Its master had put that copy when it was cut off. The slave that acted passed the second."""
-    known = Over(Progress(done=all_of(6000), taken=3, before=100), unread_ms)
+    known = AlreadyDelivered(TimerProgress(done=all_of(6000), taken=3, before=100), unread_ms)
     assert known.would_have(units.DELETE, 4000, 4001, 50) == over
     assert known.would_have(units.DEFAULT, 4000, 4001, 50)

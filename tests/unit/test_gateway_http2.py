@@ -10,7 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, ResponseReceived, StreamEnded
 
-from orbitmq.gateway.events import Arrived, Event, Opened, Reset, Writable
+from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened, Writable
 from orbitmq.gateway.frames import (
     CONTROLS,
     CONTROLS_PER_SECOND,
@@ -78,14 +78,14 @@ def test_cuts_at_every_byte_bring_the_same_events_and_answers() -> None:
     data = conversation()
     whole, answer = received([data])
     assert [type(event) for event in whole if not isinstance(event, Writable)] == [
-        Opened,
+        StreamOpened,
         Arrived,
-        Opened,
+        StreamOpened,
         Arrived,
         Arrived,
         Reset,
     ]
-    opened = next(event for event in whole if isinstance(event, Opened))
+    opened = next(event for event in whole if isinstance(event, StreamOpened))
     assert (":path", "/x") in opened.headers
     for cut in range(1, len(data)):
         events, said = received([data[:cut], data[cut:]])

@@ -16,7 +16,7 @@ from h2.settings import SettingCodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.gateway.events import Arrived, Event, Opened, Reset, Writable
+from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened, Writable
 from orbitmq.gateway.frames import PREFACE, Http2Error
 from orbitmq.gateway.hpack import block_of
 from orbitmq.gateway.http2 import (
@@ -92,7 +92,7 @@ def judged(received: bytes) -> Heard:
                 (bytes(name).decode(), bytes(value).decode("ascii", "backslashreplace"))
                 for name, value in event.headers
             ]
-            events.append(Opened(event.stream_id or 0, pairs, event.stream_ended is not None))
+            events.append(StreamOpened(event.stream_id or 0, pairs, event.stream_ended is not None))
         elif isinstance(event, h2_events.DataReceived):
             events.append(
                 Arrived(event.stream_id or 0, bytes(event.data or b""), event.stream_ended is not None)
@@ -276,7 +276,7 @@ def test_what_a_client_sends_to_a_stream_that_was_reset_here_is_no_fault() -> No
     client.send_headers(3, [*REQUEST, ("x-last", "too")], end_stream=True)
     events = server.receive(client.data_to_send(), 0.0)
     # The headers that nobody reads count in the table all the same.
-    assert events == [Opened(3, [*REQUEST, ("x-last", "too")], True)]
+    assert events == [StreamOpened(3, [*REQUEST, ("x-last", "too")], True)]
 
 
 def test_only_the_last_resets_are_remembered() -> None:

@@ -14,7 +14,7 @@ from tests.queue_slots import add_slot
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.call import CallError
-from orbitmq.gateway.events import Arrived, Opened
+from orbitmq.gateway.events import Arrived, StreamOpened
 from orbitmq.gateway.framing import prefixed
 from orbitmq.gateway.http2 import Http2Connection
 from orbitmq.gateway.incoming import RESERVED, send_request
@@ -85,7 +85,7 @@ class Bench:
         self.plain.begin(pack_host(HOST), b"127.0.0.1:4711", room)
         self.engine.plain = self.plain
         events = self.engine.receive(self.client.data_to_send(), 0.0)
-        return [each for each in events if isinstance(each, Opened | Arrived)]
+        return [each for each in events if isinstance(each, StreamOpened | Arrived)]
 
     def call(self, request: bytes, headers: list[tuple[str, str]] = HEADERS) -> bytes | None:
         """The answer of the plain way; None: the call took the ordinary one."""
@@ -95,7 +95,7 @@ class Bench:
         events = self.feed()
         streams, answers, timeouts = self.plain.end()
         if not streams:
-            assert [type(each) for each in events] == [Opened, Arrived]
+            assert [type(each) for each in events] == [StreamOpened, Arrived]
             return None
         assert events == []
         assert (streams, timeouts) == ([self.stream], [0])
@@ -273,7 +273,7 @@ def test_a_call_that_does_not_come_whole_takes_the_ordinary_way() -> None:
         bench.client.send_data(stream, data[:cut])
         bench.client.send_data(stream, data[cut:], end_stream=True)
         events = first + bench.feed()
-        assert [type(each) for each in events] == [Opened, Arrived, Arrived]
+        assert [type(each) for each in events] == [StreamOpened, Arrived, Arrived]
         assert b"".join(each.data for each in events if isinstance(each, Arrived)) == data
     bench.client.send_headers(bench.stream + 2, HEADERS)
     bench.client.reset_stream(bench.stream + 2)
@@ -288,7 +288,7 @@ def test_no_more_calls_are_taken_than_there_is_room() -> None:
     for stream in (1, 3, 5):
         bench.client.send_headers(stream, HEADERS)
         bench.client.send_data(stream, prefixed(request_of()), end_stream=True)
-    assert [each.stream for each in bench.feed(room=2) if isinstance(each, Opened)] == [5]
+    assert [each.stream for each in bench.feed(room=2) if isinstance(each, StreamOpened)] == [5]
     assert bench.plain.end()[0] == [1, 3]
     assert bench.feed(room=0) == []
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from orbitmq.gateway.probe import QUESTION, Found, found_in
+from orbitmq.gateway.probe import QUESTION, ServerKind, found_in
 
 SETTINGS = struct.pack(">HBBBIHI", 0, 6, 4, 0, 0, 3, 100)
 PONG = QUESTION[-17:-13] + b"\x01" + QUESTION[-12:]
@@ -17,13 +17,13 @@ GOAWAY = struct.pack(">HBBBIII", 0, 8, 7, 0, 0, 0, 2)
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (SETTINGS + PONG, Found.HTTP2),
-        (SETTINGS + GOAWAY, Found.OTHER),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Found.OTHER),
-        (SETTINGS + bytes(20_000), Found.OTHER),
+        (SETTINGS + PONG, ServerKind.HTTP2),
+        (SETTINGS + GOAWAY, ServerKind.OTHER),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ServerKind.OTHER),
+        (SETTINGS + bytes(20_000), ServerKind.OTHER),
     ],
 )
-def test_an_answer_shows_what_is_there(answer: bytes, found: Found) -> None:
+def test_an_answer_shows_what_is_there(answer: bytes, found: ServerKind) -> None:
     assert found_in(answer) is found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.conversation.grpc_rpc import resource
 
-from orbitmq.broker.pop.settling import Changed
+from orbitmq.broker.pop.acknowledging import Changed
 from orbitmq.gateway import receipts, schema
 from orbitmq.gateway.endpoints import check, endpoints, of_client
 from orbitmq.gateway.messages import milliseconds, new

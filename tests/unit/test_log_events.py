@@ -102,7 +102,7 @@ def test_each_warning_and_error_has_an_event_and_each_event_is_said() -> None:
     texts = said()
     assert len(texts) > 150
     # These hand a text on; those who call them are looked at.
-    handing_on = {"gateway/connection.py", "replication/link/follower.py", "runtime/log_limiter.py"}
+    handing_on = {"gateway/connection.py", "replication/link/ha_client.py", "runtime/log_limiter.py"}
     assert {place.partition(":")[0] for place in texts.pop("", [])} <= handing_on
     listed = [text for event in catalogue() for text in event.texts]
     assert len(set(listed)) == len(listed)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq.message import batch_encoder
 from orbitmq.message.batch import encode_batch, iter_batch
-from orbitmq.message.batch_encoder import BatchEncoder, Named, Pairs, Strings
+from orbitmq.message.batch_encoder import BatchEncoder, MapColumn, Named, Strings
 from orbitmq.message.model import Message
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.xxh64 import xxh64
@@ -33,13 +33,13 @@ def strings(values: Sequence[bytes | None]) -> Strings:
     return Strings(memoryview(offsets), memoryview(bytes(data)), None if whole else memoryview(bytes(bits)))
 
 
-def pairs(maps: Sequence[dict[str, str]]) -> Pairs:
+def pairs(maps: Sequence[dict[str, str]]) -> MapColumn:
     offsets = array("i", [0])
     for entries in maps:
         offsets.append(offsets[-1] + len(entries))
     names = [name.encode() for entries in maps for name in entries]
     values = [value.encode() for entries in maps for value in entries.values()]
-    return Pairs(memoryview(offsets), strings(names), strings(values))
+    return MapColumn(memoryview(offsets), strings(names), strings(values))
 
 
 def loaded(

@@ -10,14 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from orbitmq.nameserver.brokers import Registered, Registration
+from orbitmq.nameserver.brokers import BrokerReport, Registered
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.nameserver.topics import TopicQueues
+from orbitmq.nameserver.topics import GroupQueues
 from orbitmq.wire.bodies.route import TopicRouteData
 from orbitmq.wire.bodies.topic import DataVersion
 
-RW = TopicQueues(read_queues=8, write_queues=8, perm=6)
-RO = TopicQueues(read_queues=8, write_queues=8, perm=4)
+RW = GroupQueues(read_queues=8, write_queues=8, perm=6)
+RO = GroupQueues(read_queues=8, write_queues=8, perm=4)
 TOPICS = {"TopicA": RW, "TopicB": RW}
 
 
@@ -25,8 +25,8 @@ def version(counter: int, state: int = 0) -> DataVersion:
     return DataVersion(counter=counter, state_version=state, timestamp=1)
 
 
-def broker(broker_id: int = 0, **changes: object) -> Registration:
-    base = Registration(
+def broker(broker_id: int = 0, **changes: object) -> BrokerReport:
+    base = BrokerReport(
         cluster="c",
         group="g",
         broker_id=broker_id,
@@ -445,7 +445,7 @@ class RouteHistory(RuleBasedStateMachine):
         connection: int,
     ) -> None:
         self.counter += 1
-        registration = Registration(
+        registration = BrokerReport(
             cluster="c",
             group=group,
             broker_id=broker_id,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.seeds import seeds
 
-from orbitmq.broker.change_feed import POP_DELIVERIES, POPS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import POP_DELIVERIES, POPS, ChangeFeed, FeedEntry
 from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.pop import retry_policy
-from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue, of_runs, runs
+from orbitmq.broker.pop.in_flight import InFlight, PopDelivery, PopQueue, of_runs, runs
 from orbitmq.broker.pop.ordered import MAX_BATCH, Batch, OrderedPops
 from orbitmq.broker.pop.state import PopState
 from orbitmq.replication.state.outbox import everything
@@ -31,7 +31,7 @@ class Told:
         self.deliveries: dict[str, set[int]] = {}
         self.positions: dict[str, tuple[int, int]] = {}
 
-    def changed(self, _queue: PopQueue, delivery: Delivery) -> None:
+    def changed(self, _queue: PopQueue, delivery: PopDelivery) -> None:
         self.deliveries[delivery.key] = set(delivery.left)
 
     def moved(self, queue: PopQueue) -> None:
@@ -50,7 +50,7 @@ def in_flight(told: Told) -> InFlight:
 
 def take(
     in_flight: InFlight, queue: PopQueue, count: int, now_ms: int = 0, invisible_ms: int = 1000
-) -> Delivery:
+) -> PopDelivery:
     start = queue.next
     offsets = range(start, start + count)
     return in_flight.take(queue, start, offsets, start + count, now_ms=now_ms, invisible_ms=invisible_ms)
@@ -112,7 +112,7 @@ def test_state_by_chance_against_a_plain_table(seed: int) -> None:
     told = Told()
     in_flight = InFlight(told.changed, told.moved)
     queue = in_flight.queue("T", "g", 0)
-    plain: dict[int, Delivery] = {}
+    plain: dict[int, PopDelivery] = {}
     now = 0
     for _ in range(400):
         now += dice.randrange(3)
@@ -290,7 +290,7 @@ def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
     other_feed, other = pops()
     take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
     assert [other_feed.is_news(later[table]) for table in (POP_DELIVERIES, POPS)] == [True, True]
-    assert feed.is_news(Entry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"
+    assert feed.is_news(FeedEntry(1, 0, POPS, "no queue", 1)), "making it says what is wrong"
 
 
 def test_asking_whether_pops_are_news_makes_no_queue() -> None:

@@ -13,10 +13,10 @@ import pytest
 from tests.seeds import seeds
 
 from orbitmq.message.record import Record, blank_record, encode_record
-from orbitmq.replication.link.agreement import Agreement, Answer, Block, Span, doubling
-from orbitmq.replication.link.borders import RecordBoundaries
+from orbitmq.replication.link.agreement import Agreement, Block, BlockAnswer, Span, doubling
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.hello import BLOCK_BYTES, MAX_MARKS, first_match, mark
+from orbitmq.replication.link.record_boundaries import RecordBoundaries
 from orbitmq.store.ports import LogPiece
 
 FILE_BYTES = 128 * 1024
@@ -99,14 +99,16 @@ class Search:
         self.ours, self.theirs = ours, theirs
         self.rounds = self.marks = 0
 
-    async def ask(self, blocks: Sequence[Block]) -> Answer:
+    async def ask(self, blocks: Sequence[Block]) -> BlockAnswer:
         self.rounds += 1
         self.marks += len(blocks)
         assert len(blocks) <= MAX_MARKS
         assert [*blocks] == sorted(blocks, reverse=True)
         marks = [mark(self.ours.read, *block) for block in blocks]
         theirs = self.theirs
-        return Answer(first_match(marks, theirs.read, theirs.begin, theirs.end), theirs.begin, theirs.end)
+        return BlockAnswer(
+            first_match(marks, theirs.read, theirs.begin, theirs.end), theirs.begin, theirs.end
+        )
 
     def find(self) -> int:
         ours = self.ours
@@ -279,7 +281,7 @@ def test_it_deletes_the_beginning_meanwhile() -> None:
     asked = 0
 
     class Deleting(Search):
-        async def ask(self, blocks: Sequence[Block]) -> Answer:
+        async def ask(self, blocks: Sequence[Block]) -> BlockAnswer:
             nonlocal asked
             asked += 1
             if asked == 2:
@@ -358,11 +360,11 @@ def test_a_terabyte_takes_few_questions() -> None:
             step = -(-(end - start) // (most * 100)) * 100
             return [Span(at, at + 100) for at in range(start + step, end, step)]
 
-        async def ask(self, blocks: Sequence[Block]) -> Answer:
+        async def ask(self, blocks: Sequence[Block]) -> BlockAnswer:
             self.asked += 1
             assert len(blocks) <= 128
             matched = next((n for n, (start, _) in enumerate(blocks) if start < self.equal), -1)
-            return Answer(matched, 0, files * file_bytes)
+            return BlockAnswer(matched, 0, files * file_bytes)
 
     huge = Huge()
     end = files * file_bytes - 24

@@ -15,7 +15,7 @@ from orbitmq.replication.members.lease import (
     read_answer,
     read_question,
 )
-from orbitmq.replication.members.view import MemberViews, Move, Port, Situation, decide
+from orbitmq.replication.members.view import MemberViews, Move, ProbeResult, Situation, decide
 
 TERMS = Timing(timeout_s=4.0, look_s=1.0)
 ROLE_AFTER = {
@@ -50,7 +50,7 @@ class Script:
         self.seen = MemberViews(broker_id, f"h{broker_id}:1", TERMS, names)
         self.link = False
         self.released = False
-        self.port = Port.UNKNOWN
+        self.port = ProbeResult.UNKNOWN
         self.yielded = 0.0
         self.asked = False
         self.idle = False
@@ -116,7 +116,7 @@ class Script:
             self.idle = self.idle or word == "idle"
             self.released = self.released or word == "released"
             self.link = {"link": True, "nolink": False}.get(word, self.link)
-            self.port = {"refuses": Port.REFUSES, "silent": Port.SILENT}.get(word, self.port)
+            self.port = {"refuses": ProbeResult.REFUSES, "silent": ProbeResult.SILENT}.get(word, self.port)
 
 
 ONLINE_SLAVE = """

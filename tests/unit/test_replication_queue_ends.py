@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.test_broker_change_feed import Tables
 
-from orbitmq.broker.change_feed import QUEUE_ENDS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import QUEUE_ENDS, TOPICS, ChangeFeed, FeedEntry
 from orbitmq.replication.state.frames import Changes, decode_state
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, SendingLink, everything
 from orbitmq.replication.state.queue_ends import Ends, QueueEnds
@@ -36,7 +36,7 @@ def frames_of(feed: ChangeFeed) -> list[bytes]:
     return list(SendingLink().frames(1, 1, list(everything(feed)), begins=True, ends=True))
 
 
-def told(frames: list[bytes]) -> list[Entry]:
+def told(frames: list[bytes]) -> list[FeedEntry]:
     found = []
     for frame in frames:
         changes = decode_state(frame)
@@ -62,7 +62,7 @@ async def test_they_are_told_behind_the_topics_that_have_them() -> None:
 async def test_what_the_teller_does_not_have_stays() -> None:
     feed, store = ChangeFeed(), Ended()
     QueueEnds(feed, store)
-    feed.apply(Entry(1, 0, QUEUE_ENDS, "quiet", None))
+    feed.apply(FeedEntry(1, 0, QUEUE_ENDS, "quiet", None))
     assert store.moved == []
 
 
@@ -72,7 +72,7 @@ async def test_what_is_not_of_the_form_is_refused(value: object) -> None:
     store = Ended()
     QueueEnds(feed, store)
     with pytest.raises(ValueError, match=QUEUE_ENDS):
-        feed.apply(Entry(1, 0, QUEUE_ENDS, "quiet", value))
+        feed.apply(FeedEntry(1, 0, QUEUE_ENDS, "quiet", value))
     assert store.moved == []
 
 
@@ -81,7 +81,7 @@ async def test_a_broker_that_serves_takes_them_from_one_that_acted_meanwhile() -
     feed = ChangeFeed()
     QueueEnds(feed, Ended())
     assert feed.has_rule(QUEUE_ENDS)
-    assert feed.is_news(Entry(1, 0, QUEUE_ENDS, "quiet", [[0, 10]]), led=False)
+    assert feed.is_news(FeedEntry(1, 0, QUEUE_ENDS, "quiet", [[0, 10]]), led=False)
 
 
 async def test_fifty_thousand_queues_go_in_small_frames() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.test_broker_change_feed import Tables, change_something
 
-from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, Entry
+from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, FeedEntry
 from orbitmq.broker.component import StoredTable
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import DelayProgress, LevelProgress
 from orbitmq.broker.events import Events
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
@@ -21,17 +21,17 @@ from orbitmq.broker.transactions.escaped import EscapedHalves
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import Peers
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
-from orbitmq.replication.state.acted import ActingTerm
+from orbitmq.replication.state.acting_term import ActingTerm
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TravellingTables
+from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.exchange import SLICE, StateExchange
 from orbitmq.replication.state.frames import Ack, Changes, decode_ack, decode_state, encode
 from orbitmq.replication.state.inbox import MAX_WAITING, Complete, Inbox
-from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.outbox import FRAME_BYTES, MAX_ENTRIES, WINDOW, Outbox, SendingLink, everything
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.simulated import VirtualClock
@@ -100,9 +100,9 @@ class Link:
         self.address = f"10.0.0.{broker_id}:1"
         self.other: Link | None = None
         self.sent = 0
-        self._on_the_way: list[tuple[Kind, bytes]] = []
+        self._on_the_way: list[tuple[FrameKind, bytes]] = []
 
-    def send(self, kind: Kind, payload: bytes) -> None:
+    def send(self, kind: FrameKind, payload: bytes) -> None:
         self.sent += 1
         self._on_the_way.append((kind, payload))
         if len(self._on_the_way) == 1:
@@ -527,13 +527,13 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
         links = connect(master, slave)
         for queue_id in range(2):
             master.tables.offsets.commit("g", "T", queue_id, 10)
-        master.delays.move(1, Place(3))
+        master.delays.move(1, LevelProgress(3))
         master.modes.put(pull)
         await pair.sleep(0.3)
         cut(*links)
         slave.become(Role.ACTING_MASTER)
         slave.halves.add(7)
-        slave.delays.move(2, Place(5))
+        slave.delays.move(2, LevelProgress(5))
         slave.tables.offsets.commit("g", "T", 0, 25)
         pair.slave = slave = await slave.started_again()
         for _ in range(terms):
@@ -541,7 +541,7 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
             master.become(Role.MASTER)
         assert (slave.exchange.terms.term, master.exchange.terms.term) == (1, terms)
         master.tables.offsets.commit("g", "T", 1, 30)
-        master.delays.move(1, Place(4))
+        master.delays.move(1, LevelProgress(4))
         master.modes.put(pop)
         master.tables.topics.update(TopicConfig("made meanwhile"))
         if comes == "asked":
@@ -834,8 +834,8 @@ async def test_an_acting_master_takes_nothing(runtime: SimulatedRuntime) -> None
 # -- the pure parts ----------------------------------------------------------------------------------------
 
 
-def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = OFFSETS) -> Entry:
-    return Entry(1, log_offset, table, key, value)
+def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = OFFSETS) -> FeedEntry:
+    return FeedEntry(1, log_offset, table, key, value)
 
 
 @pytest.mark.behaviour("PO-32")
@@ -889,7 +889,7 @@ def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
 
 def test_frames_tell_in_which_term_their_sender_acted_first() -> None:
     """The first frame of an answer says it, also when its entries are too many for one."""
-    entries = [Entry(1, 0, OFFSETS, str(at), at) for at in range(2 * MAX_ENTRIES)]
+    entries = [FeedEntry(1, 0, OFFSETS, str(at), at) for at in range(2 * MAX_ENTRIES)]
     payloads = SendingLink().frames(5, 9, entries, begins=True, ends=True, asked=True, acted_in=3)
     first = next(frame for frame in map(decode_state, payloads) if isinstance(frame, Changes))
     assert (first.begins, first.term, first.acted_in) == (True, 5, 3)
@@ -919,9 +919,9 @@ def test_changes_are_given_out_in_order_once_and_acknowledged_then() -> None:
     inbox = Inbox()
     inbox.take(Changes(1, 0, 5, [entry(10, "a"), entry(20, "b")]), lambda _: True)
     assert inbox.ready(9) == []
-    assert [each.key for each in inbox.ready(10) if isinstance(each, Entry)] == ["a"]
+    assert [each.key for each in inbox.ready(10) if isinstance(each, FeedEntry)] == ["a"]
     assert inbox.applied == 0
-    assert [each.key for each in inbox.ready(30) if isinstance(each, Entry)] == ["b"]
+    assert [each.key for each in inbox.ready(30) if isinstance(each, FeedEntry)] == ["b"]
     assert inbox.applied == 0
     inbox.made()
     assert inbox.applied == 5
@@ -962,8 +962,8 @@ def test_acknowledgements_of_what_was_not_sent_are_refused() -> None:
 
 def test_frames_have_a_limit_of_entries_and_of_bytes() -> None:
     sending = SendingLink()
-    entries = [Entry(1, 0, TOPICS, str(at), "x" * 10_000) for at in range(400)]
-    entries += [Entry(1, 0, OFFSETS, str(at), at) for at in range(2000)]
+    entries = [FeedEntry(1, 0, TOPICS, str(at), "x" * 10_000) for at in range(400)]
+    entries += [FeedEntry(1, 0, OFFSETS, str(at), at) for at in range(2000)]
     payloads = list(sending.frames(3, 9, entries, begins=True, ends=True))
     frames = [decode_state(payload) for payload in payloads]
     assert max(map(len, payloads)) <= FRAME_BYTES

@@ -18,7 +18,7 @@ from orbitmq.replication.link.stream import (
     MAGIC,
     MAX_FRAME_BYTES,
     NO_HURRY,
-    Kind,
+    FrameKind,
     StreamReader,
     ack,
     frame,
@@ -42,7 +42,7 @@ def test_a_piece_says_whether_its_acknowledgement_is_waited_for() -> None:
     for number, flags in enumerate((NO_HURRY, 0, NO_HURRY)):
         assert len(list(reader.feed(memoryview(piece_header(number, 1, flags) + b"x")))) == 1
         assert reader.hurry is (flags == 0)
-    list(reader.feed(memoryview(frame(Kind.STATE, b"{}"))))
+    list(reader.feed(memoryview(frame(FrameKind.STATE, b"{}"))))
     assert not reader.hurry, "only pieces say"
 
 
@@ -54,7 +54,7 @@ def test_frames_may_come_in_any_pieces(seed: int) -> None:
     while at < len(log):
         if source.random() < 0.3:
             payload = source.randbytes(source.randrange(300))
-            stream += frame(Kind.STATE, payload)
+            stream += frame(FrameKind.STATE, payload)
             sent.append((at, payload))
         size = min(source.randrange(0, 900), len(log) - at)
         stream += piece_header(at, size) + log[at : at + size]
@@ -65,7 +65,7 @@ def test_frames_may_come_in_any_pieces(seed: int) -> None:
     while stream:
         cut = source.randrange(1, 700)
         for kind, offset, payload in reader.feed(memoryview(stream[:cut])):
-            if kind is Kind.PIECE:
+            if kind is FrameKind.PIECE:
                 assert offset == len(copied)
                 copied += payload
             else:
@@ -85,7 +85,7 @@ def test_a_piece_that_comes_alone_is_read_as_any_other() -> None:
     whole = piece_header(16, 3) + b"abc"
     others = [
         piece_header(16, 0), whole[:-1], whole[:12], whole + b"x", piece_header(17, 3) + b"abc",
-        piece_header(-1, 3) + b"abc", frame(Kind.STATE, bytes(11)), frame(Kind.ACK, bytes(16)),
+        piece_header(-1, 3) + b"abc", frame(FrameKind.STATE, bytes(11)), frame(FrameKind.ACK, bytes(16)),
     ]  # fmt: skip
     assert [reader.only_piece(memoryview(each)) for each in others] == [None] * len(others)
     assert reader.expected == 16, "what is not taken changes nothing"
@@ -110,14 +110,14 @@ def test_an_acknowledgement_that_comes_alone() -> None:
     assert reader.only_ack(ack(7, 5)) == (7, 5)
     assert reader.only_ack(ack(7, 5)[:-1]) is None
     assert reader.only_ack(ack(7, 5) * 2) is None
-    assert reader.only_ack(frame(Kind.STATE, bytes(16))) is None
+    assert reader.only_ack(frame(FrameKind.STATE, bytes(16))) is None
     list(reader.feed(memoryview(ack(7, 5)[:4])))
     assert reader.only_ack(ack(7, 5)) is None, "a frame has begun before it"
 
 
 def test_acknowledgements() -> None:
     (found,) = StreamReader(FILE_BYTES).feed(memoryview(ack(7, 5)))
-    assert (found[0], read_ack(bytes(found[2]))) == (Kind.ACK, (7, 5))
+    assert (found[0], read_ack(bytes(found[2]))) == (FrameKind.ACK, (7, 5))
     with pytest.raises(LinkError, match="acknowledgement of 3 bytes"):
         read_ack(b"abc")
 
@@ -126,9 +126,9 @@ def test_acknowledgements() -> None:
     ("data", "words"),
     [
         (pack(">BxxxI", 99, 0), "frame of kind 99"),
-        (pack(">BxxxI", Kind.STATE, MAX_FRAME_BYTES + 1), "frame STATE of 4194305 bytes"),
-        (pack(">BxxxI", Kind.PIECE, 7), "frame PIECE of 7 bytes"),
-        (pack(">BxxxI", Kind.PIECE, 2**31), "frame PIECE of 2147483648 bytes"),
+        (pack(">BxxxI", FrameKind.STATE, MAX_FRAME_BYTES + 1), "frame STATE of 4194305 bytes"),
+        (pack(">BxxxI", FrameKind.PIECE, 7), "frame PIECE of 7 bytes"),
+        (pack(">BxxxI", FrameKind.PIECE, 2**31), "frame PIECE of 2147483648 bytes"),
         (piece_header(71, 5), "bytes for offset 71, this log ends at 70"),
         (piece_header(70, FILE_BYTES), "crosses the border of a file"),
     ],

@@ -20,7 +20,7 @@ from orbitmq.store.index import index
 from orbitmq.store.index import layout as scan
 from orbitmq.store.index.file import IndexFile
 from orbitmq.store.index.scan import IndexBuilder, key_hash, select
-from orbitmq.store.log import following
+from orbitmq.store.log import log_feed
 from orbitmq.testing import SimulatedLoop
 from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.machine.simulated import SimulatedRuntime, run, simulated_runtime
@@ -256,7 +256,7 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
         for number in range(2500):
             await put(store, f"key-{number}")
             await runtime.clock.sleep(0.0002)
-        assert 20 < batches <= (runtime.clock.monotonic() - begin) / following.PAUSE_SECONDS
+        assert 20 < batches <= (runtime.clock.monotonic() - begin) / log_feed.PAUSE_SECONDS
         assert len(await find(store, "key-2499")) == 1
         await store.stop()
 

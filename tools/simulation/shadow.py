@@ -19,16 +19,16 @@ from orbitmq.broker.change_feed import (
     QUEUE_ENDS,
     TIMERS,
     ChangeFeed,
-    Entry,
+    FeedEntry,
     stamp_of,
 )
 from orbitmq.broker.events import TablesRead
 from orbitmq.broker.extension import Attachment, Extension, Host
 from orbitmq.broker.role import LEADING, TAKES_MESSAGES
 from orbitmq.broker.stamps import Age, Stamp, Stamps, age
-from orbitmq.replication.state.acceptance import takes_nothing
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.frames import Changes
+from orbitmq.replication.state.merge_rules import takes_nothing
 
 MOST_TEXT = 90
 _GONE = b"null"
@@ -164,8 +164,8 @@ class _OfBroker:
         self._feed = feed
 
     def accepting(
-        self, address: str, frame: Changes, accepts: Callable[[Entry], bool]
-    ) -> Callable[[Entry], bool]:
+        self, address: str, frame: Changes, accepts: Callable[[FeedEntry], bool]
+    ) -> Callable[[FeedEntry], bool]:
         """See ``state.shadow``."""
         here: dict[str, dict[str, bytes]] = {}
         way = "asked" if frame.asked else "led"
@@ -173,7 +173,7 @@ class _OfBroker:
         if frame.ends and not put_off:
             self._shadow.tell_deletions(address, frame.sequence, self._feed)
 
-        def compared(entry: Entry) -> bool:
+        def compared(entry: FeedEntry) -> bool:
             takes = accepts(entry)
             if entry.table not in here:
                 here[entry.table] = _values(self._feed, entry.table)

@@ -225,7 +225,7 @@ class Watch:
         if waiting > MOST_WAITING_ANSWERS:
             text = f"{server.name}: {waiting} answers wait for durability"
             self._history.violate("everything is bounded", text, once=f"{server.name} answers")
-        elsewhere: Any = broker.services.outlet.elsewhere
+        elsewhere: Any = broker.services.sink.elsewhere
         if elsewhere is not None and len(elsewhere) > MOST_ESCAPING:
             text = f"{server.name}: {len(elsewhere)} messages are on the way to other masters"
             self._history.violate("everything is bounded", text, once=f"{server.name} escape")

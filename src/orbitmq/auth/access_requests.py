@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from orbitmq.auth import rules, users
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.rules import USER, Acl, PolicyType, Resource, Rules, one_of, user_of
 from orbitmq.auth.users import Users
 from orbitmq.wire import all_headers as headers
@@ -30,7 +30,7 @@ class AccessRequests:
     """
 
     def __init__(
-        self, users: Users, rules: Rules, gate: Gate, written: Callable[..., Awaitable[object]]
+        self, users: Users, rules: Rules, gate: AuthGate, written: Callable[..., Awaitable[object]]
     ) -> None:
         self._users = users
         self._rules = rules

@@ -22,7 +22,7 @@ MAX_ASKED: Final = 2_000
 _NOBODY: Final = User("", Secret("nobody has this key"))
 
 
-class Gate:
+class AuthGate:
     """Checks the signature of each request, and what its user may do.
 
     Args:
@@ -94,7 +94,7 @@ class Gate:
         Args:
             name: of the user, as the request says; empty: it says none.
             made: whether its signature was made with a key.
-            asked: as of :class:`Gate`; called if the user needs rights.
+            asked: as of :class:`AuthGate`; called if the user needs rights.
 
         Raises:
             RemotingError, WireError: as :meth:`check`; and what ``asked`` raises.

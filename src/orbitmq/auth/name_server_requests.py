@@ -23,7 +23,7 @@ from orbitmq.auth.needs import (
     topic_asked,
     unusable,
 )
-from orbitmq.auth.rules import Action, Asked, Kind
+from orbitmq.auth.rules import Action, Asked, ResourceKind
 from orbitmq.message.reserved import is_system_topic
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
@@ -33,7 +33,7 @@ _NONE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class NameServerFacts:
     """The facts of the name server that the table needs.
 
     Attributes:
@@ -59,10 +59,10 @@ def _route(command: Command, _place: object) -> Iterator[Asked]:
         yield topic_asked(name, ANY)
 
 
-def _of_broker(*actions: Action) -> Needs[Registered]:
+def _of_broker(*actions: Action) -> Needs[NameServerFacts]:
     """The cluster that the request names, and that of the broker name now: nobody takes over its routes."""
 
-    def needs(command: Command, place: Registered) -> Iterator[Asked]:
+    def needs(command: Command, place: NameServerFacts) -> Iterator[Asked]:
         name = command.ext.get("clusterName", "")
         if not name:
             raise unusable(command, "clusterName", "is missing", "a cluster")
@@ -73,14 +73,14 @@ def _of_broker(*actions: Action) -> Needs[Registered]:
     return needs
 
 
-def _of_its_cluster(command: Command, place: Registered) -> Iterator[Asked]:
+def _of_its_cluster(command: Command, place: NameServerFacts) -> Iterator[Asked]:
     """The cluster of a broker name; all when no broker has it."""
     found = place.cluster_of(command.ext.get("brokerName", ""))
     for name in place.clusters if found is None else [found]:
         yield cluster_asked(name, (UPDATE,))
 
 
-REQUESTS: Final[dict[int, Needs[Registered]]] = {
+REQUESTS: Final[dict[int, Needs[NameServerFacts]]] = {
     **ACCESS,
     # Brokers. A question about a broker's data version is a sign of life of that broker.
     Code.REGISTER_BROKER: _of_broker(UPDATE),
@@ -95,7 +95,7 @@ REQUESTS: Final[dict[int, Needs[Registered]]] = {
     Code.DELETE_TOPIC_IN_NAMESRV: of_topic(DELETE),
     Code.REGISTER_TOPIC_IN_NAMESRV: of_cluster(UPDATE),
     Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: of_cluster(GET),
-    Code.GET_TOPICS_BY_CLUSTER: named(Kind.CLUSTER, "cluster", GET),
+    Code.GET_TOPICS_BY_CLUSTER: named(ResourceKind.CLUSTER, "cluster", GET),
     Code.GET_SYSTEM_TOPIC_LIST_FROM_NS: of_cluster(GET),
     Code.GET_UNIT_TOPIC_LIST: of_cluster(GET),
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST: of_cluster(GET),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from orbitmq.auth.rules import Action, Asked, Kind
+from orbitmq.auth.rules import Action, Asked, ResourceKind
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
@@ -51,24 +51,30 @@ def asked_of(rows: Mapping[int, Needs[P]], place: P) -> Callable[[Command], Iter
 def topic_asked(name: str, actions: tuple[Action, ...]) -> Asked:
     """A topic; the retry topic of a group is a matter of that group."""
     if name.startswith(RETRY_PREFIX):
-        return Asked(Kind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
-    return Asked(Kind.TOPIC, name, actions)
+        return Asked(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
+    return Asked(ResourceKind.TOPIC, name, actions)
 
 
 def group_asked(name: str, actions: tuple[Action, ...]) -> Asked:
     """A group, whether or not it is named by its retry topic."""
-    return Asked(Kind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
+    return Asked(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
 
 
 def cluster_asked(name: str, actions: tuple[Action, ...]) -> Asked:
     """A cluster."""
-    return Asked(Kind.CLUSTER, name, actions)
+    return Asked(ResourceKind.CLUSTER, name, actions)
 
 
-_ASKED: Final = {Kind.TOPIC: topic_asked, Kind.GROUP: group_asked, Kind.CLUSTER: cluster_asked}
+_ASKED: Final = {
+    ResourceKind.TOPIC: topic_asked,
+    ResourceKind.GROUP: group_asked,
+    ResourceKind.CLUSTER: cluster_asked,
+}
 
 
-def named(kind: Kind, field: str, *actions: Action, split: str = "", may_miss: bool = False) -> Needs[object]:
+def named(
+    kind: ResourceKind, field: str, *actions: Action, split: str = "", may_miss: bool = False
+) -> Needs[object]:
     """A header field names a topic, a group or a cluster, or several with ``split`` between them."""
     asked = _ASKED[kind]
 
@@ -86,12 +92,12 @@ def named(kind: Kind, field: str, *actions: Action, split: str = "", may_miss: b
 
 def of_topic(*actions: Action, field: str = "topic", may_miss: bool = False) -> Needs[object]:
     """A header field names a topic."""
-    return named(Kind.TOPIC, field, *actions, may_miss=may_miss)
+    return named(ResourceKind.TOPIC, field, *actions, may_miss=may_miss)
 
 
 def of_group(*actions: Action, field: str = "consumerGroup", may_miss: bool = False) -> Needs[object]:
     """A header field names a group."""
-    return named(Kind.GROUP, field, *actions, may_miss=may_miss)
+    return named(ResourceKind.GROUP, field, *actions, may_miss=may_miss)
 
 
 def all_of(*parts: Needs[P]) -> Needs[P]:

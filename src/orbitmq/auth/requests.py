@@ -29,7 +29,7 @@ from orbitmq.auth.needs import (
     topic_asked,
     unusable,
 )
-from orbitmq.auth.rules import Action, Asked, Kind
+from orbitmq.auth.rules import Action, Asked, ResourceKind
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire.codes import RequestCode as Code
@@ -37,7 +37,7 @@ from orbitmq.wire.command import Command
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerFacts:
     """The facts of the broker that the table needs.
 
     Attributes:
@@ -53,10 +53,10 @@ class Place:
         return (self.cluster,)
 
 
-def _message(field: str, *actions: Action) -> Needs[Place]:
+def _message(field: str, *actions: Action) -> Needs[BrokerFacts]:
     """The topic of the message at the log offset in this field. Without a message the handler refuses."""
 
-    def needs(command: Command, place: Place) -> Iterator[Asked]:
+    def needs(command: Command, place: BrokerFacts) -> Iterator[Asked]:
         value = command.ext.get(field, "")
         if not (value.isascii() and value.isdecimal() and len(value) < 20):
             raise unusable(command, field, f"is {value[:80]!r}", "an offset")
@@ -67,40 +67,40 @@ def _message(field: str, *actions: Action) -> Needs[Place]:
     return needs
 
 
-def _heart_beat(command: Command, _place: Place) -> Iterator[Asked]:
+def _heart_beat(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     for consumers in bodies.HeartbeatData.decode(command.body).consumer_data_set:
         yield group_asked(consumers.group_name, (SUB,))
         for subscription in consumers.subscription_data_set:
             yield topic_asked(subscription.topic, (SUB,))
 
 
-def _queue_locks(command: Command, _place: Place) -> Iterator[Asked]:
+def _queue_locks(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     body = bodies.LockBatchRequestBody.decode(command.body)
     yield group_asked(body.consumer_group, (SUB,))
     for topic in sorted({queue.topic for queue in body.mq_set}):
         yield topic_asked(topic, (SUB,))
 
 
-def _client_config(command: Command, _place: Place) -> Iterator[Asked]:
+def _client_config(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     body = bodies.CheckClientRequestBody.decode(command.body)
     yield group_asked(body.group, (SUB,))
     if body.subscription_data is not None:
         yield topic_asked(body.subscription_data.topic, (SUB,))
 
 
-def _assignment(command: Command, _place: Place) -> Iterator[Asked]:
+def _assignment(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     body = bodies.QueryAssignmentRequestBody.decode(command.body)
     yield group_asked(body.consumer_group, (SUB,))
     yield topic_asked(body.topic, (SUB,))
 
 
-def _request_mode(command: Command, _place: Place) -> Iterator[Asked]:
+def _request_mode(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     body = bodies.SetMessageRequestModeRequestBody.decode(command.body)
     yield group_asked(body.consumer_group, (UPDATE,))
     yield topic_asked(body.topic, (UPDATE,))
 
 
-def _batch_ack(command: Command, _place: Place) -> Iterator[Asked]:
+def _batch_ack(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     acks = bodies.BatchAckMessageRequestBody.decode(command.body).acks
     for group in sorted({ack.consumer_group for ack in acks}):
         yield group_asked(group, (SUB,))
@@ -108,24 +108,24 @@ def _batch_ack(command: Command, _place: Place) -> Iterator[Asked]:
         yield topic_asked(topic, (SUB,))
 
 
-def _new_topics(command: Command, _place: Place) -> Iterator[Asked]:
+def _new_topics(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     for config in bodies.CreateTopicListRequestBody.decode(command.body).topic_config_list:
         yield topic_asked(config.topic_name, (CREATE,))
 
 
-def _new_group(command: Command, _place: Place) -> Iterator[Asked]:
+def _new_group(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     yield group_asked(bodies.SubscriptionGroupConfig.decode(command.body).group_name, (CREATE,))
 
 
-def _new_groups(command: Command, _place: Place) -> Iterator[Asked]:
+def _new_groups(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
     for config in bodies.SubscriptionGroupList.decode(command.body).group_config_list:
         yield group_asked(config.group_name, (CREATE,))
 
 
-def _sent(field: str) -> Needs[Place]:
+def _sent(field: str) -> Needs[BrokerFacts]:
     """Pub of the topic; a consumer that sends to the retry topic of its group needs Sub of the group."""
 
-    def needs(command: Command, place: Place) -> Iterator[Asked]:
+    def needs(command: Command, place: BrokerFacts) -> Iterator[Asked]:
         actions = (SUB,) if command.ext.get(field, "").startswith(RETRY_PREFIX) else (PUB,)
         yield from of_topic(*actions, field=field)(command, place)
 
@@ -134,7 +134,7 @@ def _sent(field: str) -> Needs[Place]:
 
 _CONSUMES: Final = all_of(of_group(SUB), of_topic(SUB))
 _SENDS: Final = _sent("b")
-REQUESTS: Final[dict[int, Needs[Place]]] = {
+REQUESTS: Final[dict[int, Needs[BrokerFacts]]] = {
     **ACCESS,
     # Sending.
     Code.SEND_MESSAGE: _sent("topic"),
@@ -178,7 +178,7 @@ REQUESTS: Final[dict[int, Needs[Place]]] = {
     Code.QUERY_CONSUME_QUEUE: all_of(of_topic(GET), of_group(GET, may_miss=True)),
     Code.QUERY_CONSUME_TIME_SPAN: all_of(of_group(GET, field="group"), of_topic(GET)),
     Code.QUERY_CORRECTION_OFFSET: all_of(
-        named(Kind.GROUP, "filterGroups", GET, split=",", may_miss=True),
+        named(ResourceKind.GROUP, "filterGroups", GET, split=",", may_miss=True),
         of_group(GET, field="compareGroup"),
         of_topic(GET),
     ),
@@ -186,7 +186,7 @@ REQUESTS: Final[dict[int, Needs[Place]]] = {
     Code.GET_CONSUME_STATS: all_of(
         of_group(GET),
         of_topic(GET, may_miss=True),
-        named(Kind.TOPIC, "topicList", GET, split=";", may_miss=True),
+        named(ResourceKind.TOPIC, "topicList", GET, split=";", may_miss=True),
     ),
     Code.GET_CONSUMER_CONNECTION_LIST: of_group(GET),
     Code.GET_CONSUMER_RUNNING_INFO: of_group(GET),

@@ -27,7 +27,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 E = TypeVar("E", bound=StrEnum)
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """What rules are about."""
 
     CLUSTER = "Cluster"
@@ -75,7 +75,7 @@ class Pattern(StrEnum):
 class Asked:
     """What a request needs: one of ``actions`` with this topic, group or cluster."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     actions: tuple[Action, ...]
 
@@ -92,7 +92,7 @@ class Resource:
         name: the name, or its beginning; empty for any.
     """
 
-    kind: Kind | None
+    kind: ResourceKind | None
     name: str
     pattern: Pattern
 
@@ -109,7 +109,7 @@ class Resource:
         if not colon or not name or len(text) > MAX_RESOURCE_CHARACTERS or "*" in name[:-1]:
             expected = "*, or Topic:, Group:, Cluster: or Namespace: and a name, prefix* or *"
             raise _invalid("resource", text, expected)
-        found = one_of(Kind, "resource", kind)
+        found = one_of(ResourceKind, "resource", kind)
         if name == "*":
             return Resource(found, "", Pattern.ANY)
         if name.endswith("*"):
@@ -138,7 +138,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """One rule.
 
     Attributes:
@@ -171,7 +171,7 @@ class Entry:
 class Acl:
     """All rules of one user."""
 
-    policies: Mapping[PolicyType, tuple[Entry, ...]]
+    policies: Mapping[PolicyType, tuple[PolicyEntry, ...]]
 
     @staticmethod
     def of(info: AclInfo) -> Acl:
@@ -182,7 +182,7 @@ class Acl:
         """
         if not info.policies:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "policies is empty; expected one at least")
-        found: dict[PolicyType, tuple[Entry, ...]] = {}
+        found: dict[PolicyType, tuple[PolicyEntry, ...]] = {}
         for policy in info.policies:
             kind = one_of(PolicyType, "policyType", policy.policy_type or PolicyType.CUSTOM)
             if not policy.entries:
@@ -347,7 +347,7 @@ def one_of(kind: type[E], field_name: str, text: str) -> E:
     raise _invalid(field_name, text, f"one of {', '.join(kind)}")
 
 
-def _entry(info: PolicyEntryInfo) -> Entry:
+def _entry(info: PolicyEntryInfo) -> PolicyEntry:
     sources = tuple(info.source_ips or ())
     if len(sources) > MAX_SOURCES:
         raise RemotingError(
@@ -356,7 +356,7 @@ def _entry(info: PolicyEntryInfo) -> Entry:
         )
     if not info.actions:
         raise _invalid("actions", "", f"one at least of {', '.join(Action)}")
-    return Entry(
+    return PolicyEntry(
         Resource.parse(info.resource or ""),
         tuple(dict.fromkeys(one_of(Action, "actions", action) for action in info.actions)),
         sources,
@@ -376,7 +376,7 @@ def _within(address: Address | None, networks: Iterable[Network]) -> bool:
     return address is not None and any(address in network for network in networks)
 
 
-def _merged(before: Iterable[Entry], more: Iterable[Entry]) -> tuple[Entry, ...]:
+def _merged(before: Iterable[PolicyEntry], more: Iterable[PolicyEntry]) -> tuple[PolicyEntry, ...]:
     return tuple({entry.resource: entry for entry in (*before, *more)}.values())
 
 

@@ -19,7 +19,7 @@ from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import ClientManager
-from orbitmq.broker.clients.topic_queues import TopicQueues
+from orbitmq.broker.clients.routed_queues import RoutedQueues
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.counts import Counts
@@ -31,7 +31,7 @@ from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, QuotasChanged, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
 from orbitmq.broker.fast_path.driver import FastPath
-from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.handlers.base import HandlerFamily
 from orbitmq.broker.handlers.changes import ROLES, AdminChanges
 from orbitmq.broker.handlers.clients import (
     AssignmentHandlers,
@@ -54,10 +54,10 @@ from orbitmq.broker.inspection.queues import QueueInspection
 from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.delivery_sink import DeliverySink
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
-from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.pulling import Pulling
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
@@ -71,12 +71,12 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.metrics.counted import Counted
+from orbitmq.broker.metrics.counted import CountedMetrics
 from orbitmq.broker.metrics.creating import CODES as TIMED
 from orbitmq.broker.metrics.creating import CreationTimes
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
-from orbitmq.broker.monitoring import Monitoring, Readiness
+from orbitmq.broker.monitoring import BrokerMonitoring, Readiness
 from orbitmq.broker.name_server_watch import NameServerWatch
 from orbitmq.broker.name_servers import NameServers
 from orbitmq.broker.parts import Ports, Services
@@ -144,7 +144,7 @@ def assemble(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
     figures = _figures(services, doors)
-    counted = Counted(services.counts, services.topics)
+    counted = CountedMetrics(services.counts, services.topics)
     readiness = Readiness(doors, services.role, services.store, services.registration)
     shared = _components(services, doors, files, readiness, figures, counted)
     _connect(services)
@@ -193,12 +193,17 @@ def _figures(s: Services, doors: Doors) -> Figures:
 
 
 def _components(
-    s: Services, doors: Doors, files: TableFiles, readiness: Readiness, figures: Figures, counted: Counted
+    s: Services,
+    doors: Doors,
+    files: TableFiles,
+    readiness: Readiness,
+    figures: Figures,
+    counted: CountedMetrics,
 ) -> list[Component]:
     """The parts that start first, in their order; they stop last, in the opposite one."""
     clock = s.runtime.clock
     return [
-        Monitoring(
+        BrokerMonitoring(
             s.runtime,
             s.config,
             s.events,
@@ -274,10 +279,10 @@ def _services(
         metadata=metadata,
         clients=clients,
         modes=modes,
-        assignments=Assignments(config, metadata, clients, TopicQueues(config, topics, name_servers), modes),
+        assignments=Assignments(config, metadata, clients, RoutedQueues(config, topics, name_servers), modes),
         locks=QueueLocks(clock, feed, alone=_grants_locks_alone(config)),
         append=append,
-        outlet=Outlet(role, append, store),
+        sink=DeliverySink(role, append, store),
         long_polling=LongPolling(clock, events, store.watch, limit=config.pull_queue_capacity),
         levels=levels,
         timer_hook=TimerHook(clock, config),
@@ -403,7 +408,7 @@ def ports(s: Services) -> Ports:
     )
 
 
-def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[Family]:
+def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[HandlerFamily]:
     """The broker's own doors on the wire, each with the services that it calls."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store

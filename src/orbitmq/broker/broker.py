@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from orbitmq.broker.assembly import assemble
-from orbitmq.broker.component import C, Lifecycle
+from orbitmq.broker.component import C, ComponentLifecycle
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
 from orbitmq.broker.extension import Extension, HandOver
@@ -45,7 +45,7 @@ class Broker:
         self.port = config.listen_port
         self.doors = Doors(runtime, config)
         self._services: Services | None = None
-        self._lifecycle = Lifecycle([])
+        self._lifecycle = ComponentLifecycle([])
 
     @property
     def services(self) -> Services:
@@ -100,7 +100,7 @@ class Broker:
                 self._extensions,
             )
             self._services = assembly.services
-            self._lifecycle = Lifecycle(assembly.components)
+            self._lifecycle = ComponentLifecycle(assembly.components)
             await self._lifecycle.start(assembly.services.role.role)
             assembly.services.store.count_crash(False)
             self._hand_overs = assembly.hand_overs

@@ -52,7 +52,7 @@ PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 Listener: TypeAlias = Callable[[str, str, object], object]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FeedEntry(msgspec.Struct, frozen=True):
     """One change.
 
     Attributes:
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True):
         return _encoder.encode(self)
 
     @staticmethod
-    def decode(data: bytes) -> Entry:
+    def decode(data: bytes) -> FeedEntry:
         """The entry that a line of JSON holds.
 
         Raises:
@@ -92,7 +92,7 @@ class Entry(msgspec.Struct, frozen=True):
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, WireError)
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(FeedEntry)
 
 
 class Versioned(Protocol):
@@ -101,7 +101,7 @@ class Versioned(Protocol):
     version: DataVersion
 
 
-def stamp_of(entry: Entry) -> Stamp | None:
+def stamp_of(entry: FeedEntry) -> Stamp | None:
     """The stamp of a change; ``None``: the sender had no stamp for the key."""
     return None if entry.stamp is msgspec.UNSET else entry.stamp
 
@@ -176,7 +176,7 @@ class ChangeFeed:
             self.stamps.changed(table, key)
         tell(self._listeners, table, key, value)
 
-    def entry(self, sequence: int, table: str, key: str, value: object) -> Entry:
+    def entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
         """A change that was made, with the present version of its table."""
         known = self._tables[table]
         version = None
@@ -185,7 +185,7 @@ class ChangeFeed:
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
         stamp = None if self.stamps is None else self.stamps.of(table, key)
-        return Entry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
+        return FeedEntry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
 
     def travels(self, table: str) -> bool:
         """Whether a table's changes are sent to other brokers."""
@@ -197,7 +197,7 @@ class ChangeFeed:
         known = self._tables.get(table)
         return known is not None and known.is_news is not None
 
-    def is_news(self, entry: Entry, *, led: bool = True) -> bool:
+    def is_news(self, entry: FeedEntry, *, led: bool = True) -> bool:
         """Whether a serving broker takes this change of one that acted meanwhile, see :class:`FedTable`.
 
         Args:
@@ -214,7 +214,7 @@ class ChangeFeed:
         except _MALFORMED:
             return True  # applying the change reports what is wrong with it
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: FeedEntry) -> None:
         """Make a change that another broker has made. It passes this feed as a change of its own.
 
         Raises:
@@ -222,7 +222,7 @@ class ChangeFeed:
         """
         self._make(entry, own=False)
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: FeedEntry) -> None:
         """Make a change that this broker has made in an earlier run. It passes this feed once more.
 
         Raises:
@@ -230,7 +230,7 @@ class ChangeFeed:
         """
         self._make(entry, own=True)
 
-    def _make(self, entry: Entry, *, own: bool) -> None:
+    def _make(self, entry: FeedEntry, *, own: bool) -> None:
         known = self._tables.get(entry.table)
         if known is None:
             raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")

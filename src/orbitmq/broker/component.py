@@ -96,7 +96,7 @@ class Component:
             await background.stop()
 
 
-class Lifecycle:
+class ComponentLifecycle:
     """Starts components in their order and stops them in the opposite one."""
 
     def __init__(self, components: Sequence[Component]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
@@ -72,7 +72,7 @@ class Doors:
         # True from the beginning of a stop on; until then hand-overs need open doors.
         self.stopping = False
 
-    def close_with(self, gate: Gate) -> None:
+    def close_with(self, gate: AuthGate) -> None:
         """Serve only what this gate lets pass."""
         self.guard.gate = gate
         for server in self.servers:

@@ -19,7 +19,7 @@ from orbitmq.wire.bodies.topic import TopicConfig
 
 if TYPE_CHECKING:
     from orbitmq.broker.clients.registry import ConsumerGroup
-    from orbitmq.broker.delay.delivered import Delivery
+    from orbitmq.broker.delay.delivered import LoggedDelivery
     from orbitmq.transport.server import ServerConnection
 
 E = TypeVar("E")
@@ -135,7 +135,7 @@ class DeliveriesLost:
     Published once for each part of that end, in the order of the log.
     """
 
-    deliveries: Sequence[Delivery]
+    deliveries: Sequence[LoggedDelivery]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.broker.component import Component
-from orbitmq.broker.handlers.base import Family
+from orbitmq.broker.handlers.base import HandlerFamily
 from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.role import Role
@@ -76,15 +76,15 @@ class Attachment:
     """
 
     components: Sequence[Component] = ()
-    families: Sequence[Family] = ()
-    instead: Sequence[Family] = ()
+    families: Sequence[HandlerFamily] = ()
+    instead: Sequence[HandlerFamily] = ()
     hand_over: HandOver | None = None
     status: Status = dict
     figures: WriteFigures | None = None
     unready: Unready = tuple
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
-    gate: Gate | None = None
+    gate: AuthGate | None = None
     meter: Meter | None = None
 
 

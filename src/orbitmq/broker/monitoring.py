@@ -10,7 +10,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.doors import Doors
 from orbitmq.broker.events import Events, SettingsChanged
 from orbitmq.broker.extension import Unready
-from orbitmq.broker.metrics.counted import Counted
+from orbitmq.broker.metrics.counted import CountedMetrics
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.scrape import Scrape
 from orbitmq.broker.metrics.topics import Topics
@@ -76,7 +76,7 @@ def _recovering(percent: int | None) -> str:
     return f"recovering: {percent} % of the log is read"
 
 
-class Monitoring(Component):
+class BrokerMonitoring(Component):
     """Serves metrics and health over HTTP, or exports metrics, and sets the levels of loggers.
 
     The first component: it answers during recovery and while others stop.
@@ -95,7 +95,7 @@ class Monitoring(Component):
         events: Events,
         readiness: Readiness,
         figures: Figures,
-        counted: Counted,
+        counted: CountedMetrics,
         topics: Topics,
     ) -> None:
         self._runtime = runtime

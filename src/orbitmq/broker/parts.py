@@ -15,10 +15,10 @@ from orbitmq.broker.durability import Durability
 from orbitmq.broker.events import Events
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
+from orbitmq.broker.messaging.delivery_sink import DeliverySink
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.messaging.group_reset import GroupReset
 from orbitmq.broker.messaging.held_pulls import LongPolling
-from orbitmq.broker.messaging.outlet import Outlet
 from orbitmq.broker.messaging.pulling import Pulling
 from orbitmq.broker.messaging.queue_offsets import QueueOffsets
 from orbitmq.broker.messaging.reply import Reply
@@ -68,7 +68,7 @@ class Services:
     assignments: Assignments
     locks: QueueLocks
     append: MessageAppend
-    outlet: Outlet
+    sink: DeliverySink
     long_polling: LongPolling
     levels: DelayLevels
     timer_hook: TimerHook

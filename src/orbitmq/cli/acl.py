@@ -267,13 +267,13 @@ def _word(row: Any) -> str:
 
 
 def _asked(action: str, resource: str) -> Any:
-    from orbitmq.auth.rules import Action, Asked, Kind, one_of
+    from orbitmq.auth.rules import Action, Asked, ResourceKind, one_of
 
     kind, _, name = resource.partition(":")
     if not name:
         raise UsageError(f"{resource}: expected Topic:name, Group:name or Cluster:name")
     try:
-        return Asked(one_of(Kind, "RESOURCE", kind), name, (one_of(Action, "ACTION", action),))
+        return Asked(one_of(ResourceKind, "RESOURCE", kind), name, (one_of(Action, "ACTION", action),))
     except RemotingError as error:
         raise UsageError(error.remark or str(error)) from error
 

@@ -16,7 +16,7 @@ from orbitmq.runtime.system import SystemFiles
 from orbitmq.runtime.text_files import private_bytes
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.seam import Host
+    from orbitmq.runtime.seam import HostFacts
 
 VARIABLE: Final = "ORBITMQ_CONTEXT"
 # A password manager may wait for a person who types a passphrase.
@@ -115,13 +115,13 @@ def check_name(name: str) -> None:
         )
 
 
-def file_of(host: Host) -> str:
+def file_of(host: HostFacts) -> str:
     """The file that holds the contexts."""
     folder = host.variable("XDG_CONFIG_HOME") or joined(host.home, ".config")
     return joined(folder, "orbitmq", "contexts.json")
 
 
-def load(host: Host) -> Contexts:
+def load(host: HostFacts) -> Contexts:
     """The contexts; none when there is no file.
 
     Raises:
@@ -147,7 +147,7 @@ def load(host: Host) -> Contexts:
     return found
 
 
-def save(host: Host, contexts: Contexts) -> None:
+def save(host: HostFacts, contexts: Contexts) -> None:
     """Write the contexts, for this user alone.
 
     Raises:

@@ -221,13 +221,13 @@ def _logs(config: LogSettings) -> Output:
 def _metrics(server: Server, host: str) -> str:
     """Where the server shows its figures, for its line at the start; empty when it does not."""
     from orbitmq.broker.broker import Broker
-    from orbitmq.broker.monitoring import Monitoring
+    from orbitmq.broker.monitoring import BrokerMonitoring
     from orbitmq.nameserver.server import NameServer
     from orbitmq.wire.addresses import joined
 
     port = 0
     if isinstance(server, Broker):
-        port = server.part(Monitoring).port
+        port = server.part(BrokerMonitoring).port
     elif isinstance(server, NameServer):
         port = server.monitoring.port
     return f", metrics http://{joined(host, port)}/metrics" if port else ""

@@ -10,7 +10,7 @@ from orbitmq.cli.failures import UsageError
 
 if TYPE_CHECKING:
     from orbitmq.runtime.client_tls import Tls
-    from orbitmq.runtime.seam import Host
+    from orbitmq.runtime.seam import HostFacts
     from orbitmq.wire.signing import CredentialsSource
 
 
@@ -71,7 +71,7 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
 
 
 def _of_context(
-    host: Host, context: str | None, *, with_keys: bool
+    host: HostFacts, context: str | None, *, with_keys: bool
 ) -> tuple[str, str | None, dict[str, str]]:
     """Name, addresses and options of the context that is named, or is the current one."""
     from orbitmq.cli import contexts

@@ -13,7 +13,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.held import HeldMessages
-from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, Stream
+from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, TelemetryStream
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.message import reserved
@@ -142,13 +142,13 @@ class GrpcClients:
         if peer.kind == ClientType.PRODUCER:
             self._register_producer(peer)
 
-    def opened(self, caller: Caller, stream: Stream) -> None:
+    def opened(self, caller: Caller, stream: TelemetryStream) -> None:
         """A client has a Telemetry stream."""
         peer = self.known(caller)
         peer.streams[stream] = None
         peer.lost_ms = None
 
-    def ended(self, client_id: str, stream: Stream) -> None:
+    def ended(self, client_id: str, stream: TelemetryStream) -> None:
         """A Telemetry stream is over."""
         peer = self._clients.get(client_id)
         if peer is None or stream not in peer.streams:

@@ -12,7 +12,7 @@ from typing import Final
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.own_requests import client_of
 from orbitmq.gateway.clients import log
-from orbitmq.gateway.probe import Found, probe
+from orbitmq.gateway.probe import ServerKind, probe
 from orbitmq.gateway.remembered import Answer, Remembered
 from orbitmq.message import reserved
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -43,7 +43,7 @@ MAX_TASKS: Final = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TopicBroker:
     """A broker that has a topic, and takes messages or gives them out in its master's place.
 
     Attributes:
@@ -83,7 +83,7 @@ class Others:
         known: False: no name server answers, and none has told the topic's brokers before.
     """
 
-    members: Sequence[Member] = ()
+    members: Sequence[TopicBroker] = ()
     missing: Sequence[str] = ()
     known: bool = True
 
@@ -107,7 +107,7 @@ class OtherBrokers:
         self._silent_until = 0.0
         clock = runtime.clock
         self._routes: Remembered[_Route] = Remembered(clock, self._background, MAX_KEPT)
-        self._found: Remembered[Found] = Remembered(clock, self._background, MAX_KEPT)
+        self._found: Remembered[ServerKind] = Remembered(clock, self._background, MAX_KEPT)
         self._types: Remembered[TopicConfig | None] = Remembered(clock, self._background, MAX_KEPT)
 
     async def of(self, topic: str) -> Others:
@@ -122,12 +122,12 @@ class OtherBrokers:
         found = await asyncio.gather(*(self._look(each) for each in members))
         pairs = list(zip(members, found, strict=True))
         return Others(
-            [member for member, what in pairs if what is Found.HTTP2],
-            [_missing(member, what) for member, what in pairs if what is not Found.HTTP2],
+            [member for member, what in pairs if what is ServerKind.HTTP2],
+            [_missing(member, what) for member, what in pairs if what is not ServerKind.HTTP2],
             route.known,
         )
 
-    async def topic_of(self, topic: str, member: Member) -> TopicConfig | None:
+    async def topic_of(self, topic: str, member: TopicBroker) -> TopicConfig | None:
         """The topic's config at that broker: a route does not carry its type. None: it does not tell."""
         return await self._types.get(topic, partial(self._topic_config, topic, member))
 
@@ -150,7 +150,7 @@ class OtherBrokers:
 
     # -- routes ------------------------------------------------------------------------------------------
 
-    def _members(self, route: TopicRouteData) -> list[Member]:
+    def _members(self, route: TopicRouteData) -> list[TopicBroker]:
         queues = {each.broker_name: each for each in route.queue_datas}
         members = []
         for broker in sorted(route.broker_datas, key=lambda each: each.broker_name):
@@ -161,7 +161,7 @@ class OtherBrokers:
                 host, port = parse_address(address)
             except TransportError:
                 continue
-            members.append(Member(broker.broker_name, host, port, queues[broker.broker_name]))
+            members.append(TopicBroker(broker.broker_name, host, port, queues[broker.broker_name]))
         return members
 
     async def _route(self, topic: str) -> Answer[_Route]:
@@ -203,7 +203,7 @@ class OtherBrokers:
             return None
         raise WireError(f"response code {response.code}: {response.remark}")
 
-    async def _topic_config(self, topic: str, member: Member) -> Answer[TopicConfig | None]:
+    async def _topic_config(self, topic: str, member: TopicBroker) -> Answer[TopicConfig | None]:
         config = None
         try:
             response = await self.ask(
@@ -217,20 +217,20 @@ class OtherBrokers:
 
     # -- addresses ---------------------------------------------------------------------------------------
 
-    async def _look(self, member: Member) -> Found:
+    async def _look(self, member: TopicBroker) -> ServerKind:
         """The kind of server at a broker's address."""
         return await self._found.get(member.address, partial(self._probed, member))
 
-    async def _probed(self, member: Member) -> Answer[Found]:
+    async def _probed(self, member: TopicBroker) -> Answer[ServerKind]:
         tls = self._config.tls.client()
         found = await probe(self._runtime.network, member.host, member.port, tls)
-        if found is Found.OTHER and self._found.last(member.address) is not found:
+        if found is ServerKind.OTHER and self._found.last(member.address) is not found:
             log.warning("%s: gRPC clients of this broker are not led to it", _missing(member, found))
-        return Answer(found, OTHER_SECONDS if found is Found.OTHER else FOUND_SECONDS)
+        return Answer(found, OTHER_SECONDS if found is ServerKind.OTHER else FOUND_SECONDS)
 
 
-def _missing(member: Member, found: Found) -> str:
+def _missing(member: TopicBroker, found: ServerKind) -> str:
     where = f"broker {member.name} at {member.address}"
-    if found is Found.OTHER:
+    if found is ServerKind.OTHER:
         return f"{where} does not speak gRPC (Apache's need their proxy)"
     return f"{where} does not answer"

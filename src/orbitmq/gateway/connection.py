@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from orbitmq.gateway import requests
 from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
-from orbitmq.gateway.events import Arrived, Event, Opened, Reset
+from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened
 from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
@@ -239,14 +239,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 call.arrived(event.data, ended=event.ended)
                 if call.direct is not None and call.handler is not None:
                     self._begin(call, call.direct, call.handler)
-        elif isinstance(event, Opened):
+        elif isinstance(event, StreamOpened):
             self._opened(event)
         elif isinstance(event, Reset):
             self._end(event.stream)
         else:
             self._push_all()
 
-    def _opened(self, event: Opened) -> None:
+    def _opened(self, event: StreamOpened) -> None:
         try:
             request = requests.read(event.headers)
         except NotGrpcError as error:

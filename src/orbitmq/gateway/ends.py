@@ -7,7 +7,7 @@ from inspect import isawaitable
 from typing import Final, TypeAlias
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.pop.settling import Settling
+from orbitmq.broker.pop.acknowledging import Acknowledging
 from orbitmq.gateway import receipts, schema
 from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.messages import milliseconds, new
@@ -29,7 +29,7 @@ Ended: TypeAlias = Awaitable[None] | RefusalError | None
 class Ends:
     """Acknowledges received messages, changes their invisible time, makes them dead letters."""
 
-    def __init__(self, config: BrokerConfig, settling: Settling) -> None:
+    def __init__(self, config: BrokerConfig, settling: Acknowledging) -> None:
         self._config = config
         self._settling = settling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 
-class Opened(NamedTuple):
+class StreamOpened(NamedTuple):
     """A client opened a stream.
 
     Attributes:
@@ -36,4 +36,4 @@ class Writable(NamedTuple):
     """A flow-control window grew: waiting data may go out."""
 
 
-Event: TypeAlias = Opened | Arrived | Reset | Writable
+Event: TypeAlias = StreamOpened | Arrived | Reset | Writable

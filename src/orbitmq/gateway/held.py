@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from orbitmq.broker.pop.settling import Settling, Taken
+from orbitmq.broker.pop.acknowledging import Acknowledging, Taken
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.errors import RemotingError
@@ -27,7 +27,7 @@ class HeldMessages:
     The broker knows which messages of that are not done: when none is left, a pop is forgotten here.
     """
 
-    def __init__(self, clock: Clock, settling: Settling) -> None:
+    def __init__(self, clock: Clock, settling: Acknowledging) -> None:
         self._clock = clock
         self._settling = settling
         # When the invisible time of each delivery ends.

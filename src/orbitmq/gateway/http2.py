@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
-from orbitmq.gateway.events import Arrived, Event, Opened, Reset, Writable
+from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened, Writable
 from orbitmq.gateway.frames import (
     CANCEL,
     FLOW_CONTROL_ERROR,
@@ -308,7 +308,7 @@ class Http2Connection:
 
     def _tell(self, found: _Stream, stream: int, events: list[Event]) -> None:
         if found.untold is not None:
-            events.append(Opened(stream, found.untold, False))
+            events.append(StreamOpened(stream, found.untold, False))
             found.untold = None
 
     def _tell_all(self, events: list[Event]) -> None:
@@ -367,7 +367,7 @@ class Http2Connection:
                 opened.timeout_ms = self.plain.timeout_ms
                 self._untold.append(stream)
             else:
-                events.append(Opened(stream, headers, ended))
+                events.append(StreamOpened(stream, headers, ended))
             return
         found = self._streams.get(stream)
         if found is None:

@@ -75,7 +75,7 @@ def _is_usable(name: str) -> bool:
     return reserved.topic_fault(name) is None and not reserved.is_system_topic(name)
 
 
-class Topics:
+class GrpcTopics:
     """The topics of this broker for gRPC clients."""
 
     def __init__(

@@ -36,7 +36,7 @@ class Room:
         self.used_bytes -= size
 
 
-class Outbox:
+class StreamOutbox:
     """The commands that wait for one stream.
 
     Args:

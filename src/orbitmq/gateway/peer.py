@@ -33,7 +33,7 @@ CONSUMERS: Final[Mapping[int, ConsumeType]] = {
 MAX_QUESTIONS: Final = 100
 
 
-class Stream(Protocol):
+class TelemetryStream(Protocol):
     """A Telemetry stream, as far as its client is concerned."""
 
     def answer(self, command: schema.TelemetryCommand) -> None:
@@ -101,7 +101,7 @@ class GrpcPeer:
         self.group = ""
         self.topics: dict[str, None] = {}
         self.subscriptions: list[SubscriptionData] | None = None
-        self.streams: dict[Stream, None] = {}
+        self.streams: dict[TelemetryStream, None] = {}
         self.lost_ms: int | None = None
         self.since_ms = self.seen_ms = clock.now_ms()
         self.on_close = on_close

@@ -16,7 +16,7 @@ from orbitmq.gateway.call import CallError
 from orbitmq.gateway.framing import prefixed, timeout_ms
 from orbitmq.gateway.incoming import RESERVED
 from orbitmq.gateway.messages import new
-from orbitmq.gateway.names import TYPE_ATTRIBUTE, Topics, accepted_types
+from orbitmq.gateway.names import TYPE_ATTRIBUTE, GrpcTopics, accepted_types
 from orbitmq.gateway.plain_sends import PlainSends, PlainTopic
 from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.schema import MessageType
@@ -52,7 +52,7 @@ class PlainCalls:
 class PlainDoor:
     """Lets connections hand plain sends to :class:`~orbitmq.gateway.plain_sends.PlainSends`."""
 
-    def __init__(self, host: Host, topics: Topics, clients: GrpcClients, quotas: CallQuotas) -> None:
+    def __init__(self, host: Host, topics: GrpcTopics, clients: GrpcClients, quotas: CallQuotas) -> None:
         s = host.services
         self._quotas = quotas
         self._config = s.config

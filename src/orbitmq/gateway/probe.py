@@ -25,7 +25,7 @@ QUESTION: Final = (
 )
 
 
-class Found(Enum):
+class ServerKind(Enum):
     """What is at an address."""
 
     HTTP2 = "HTTP/2"
@@ -33,28 +33,28 @@ class Found(Enum):
     NOTHING = "nothing"
 
 
-def found_in(received: bytes) -> Found | None:
+def found_in(received: bytes) -> ServerKind | None:
     """The kind of server by the first bytes of its answer; None: more bytes are needed."""
     at = 0
     while len(received) - at >= _HEAD_BYTES:
         high, low, kind, flags, _ = struct.unpack_from(">HBBBI", received, at)
         if (at == 0 and kind != _SETTINGS) or kind == _GOAWAY:
             # A broker that cannot load its libraries sends GOAWAY behind its settings.
-            return Found.OTHER
+            return ServerKind.OTHER
         end = at + _HEAD_BYTES + (high << 8 | low)
         if end > len(received):
             break
         if kind == _PING and flags & _ACK and received[at + _HEAD_BYTES : end] == _ASKED:
-            return Found.HTTP2
+            return ServerKind.HTTP2
         at = end
-    return Found.OTHER if len(received) > _MAX_ANSWER_BYTES else None
+    return ServerKind.OTHER if len(received) > _MAX_ANSWER_BYTES else None
 
 
 class _Asking(asyncio.Protocol):
     """The connection of one probe."""
 
     def __init__(self) -> None:
-        self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self.found: asyncio.Future[ServerKind] = asyncio.get_running_loop().create_future()
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -71,14 +71,14 @@ class _Asking(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(Found.OTHER)
+        self._end(ServerKind.OTHER)
 
-    def _end(self, found: Found) -> None:
+    def _end(self, found: ServerKind) -> None:
         if not self.found.done():
             self.found.set_result(found)
 
 
-async def probe(network: Network, host: str, port: int, tls: Tls | None = None) -> Found:
+async def probe(network: Network, host: str, port: int, tls: Tls | None = None) -> ServerKind:
     """Probe the server at this address; a server that does not answer in time counts as absent.
 
     Args:
@@ -99,7 +99,7 @@ async def probe(network: Network, host: str, port: int, tls: Tls | None = None) 
             await layer.opened
             return await asking.found
     except (OSError, TimeoutError, ValidationError):
-        return Found.NOTHING
+        return ServerKind.NOTHING
     finally:
         if transport is not None:
             transport.abort()

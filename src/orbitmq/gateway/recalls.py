@@ -7,7 +7,7 @@ from typing import Final
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.gateway import schema
 from orbitmq.gateway.caller import Caller
-from orbitmq.gateway.cluster import Member, OtherBrokers
+from orbitmq.gateway.cluster import OtherBrokers, TopicBroker
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.names import topic_name
 from orbitmq.gateway.sends import host_of
@@ -55,7 +55,7 @@ class Recalls:
             raise RefusalError(Code.INTERNAL_SERVER_ERROR, error.remark) from error
         return new(schema.RecallMessageResponse, status=ok(), message_id=message_id)
 
-    async def _member(self, topic: str, handle: str) -> Member | None:
+    async def _member(self, topic: str, handle: str) -> TopicBroker | None:
         """The other broker that has the message, such as this slave's master; None: no other is known."""
         try:
             name = RecallHandle.decode(handle).broker_name
@@ -64,7 +64,7 @@ class Recalls:
         members = (await self._others.of(topic)).members
         return next((member for member in members if member.name == name), None)
 
-    async def _passed_on(self, topic: str, handle: str, member: Member) -> str:
+    async def _passed_on(self, topic: str, handle: str, member: TopicBroker) -> str:
         """Take the message back at another broker; returns its id.
 
         Clients ask the endpoint that they were given, wherever the message is.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orbitmq.broker.pop.acknowledging import Changed, MessageReceipt
 from orbitmq.broker.pop.requests import Popped
-from orbitmq.broker.pop.settling import Changed, Settled
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.message import property_names
 from orbitmq.message.numbers import whole_number
@@ -33,7 +33,7 @@ class Handle:
         text = self.info.encode()
         return text if self.log_offset is None else f"{text} {self.log_offset}"
 
-    def settled(self, topic: str, group: str) -> Settled:
+    def settled(self, topic: str, group: str) -> MessageReceipt:
         """The delivery that the handle names, for the broker.
 
         Args:
@@ -42,7 +42,7 @@ class Handle:
         info = self.info
         assert info.queue_offset is not None
         place = pop_info.retry_topic(topic, group, info.retry)
-        return Settled(group, place, info.queue_id, info.queue_offset, info.encode())
+        return MessageReceipt(group, place, info.queue_id, info.queue_offset, info.encode())
 
     def changed(self, changed: Changed) -> Handle:
         """The handle that takes the place of this one when the message got another invisible time."""

@@ -13,9 +13,9 @@ from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
+from orbitmq.broker.pop.acknowledging import Acknowledging, MessageReceipt, Taken
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
-from orbitmq.broker.pop.settling import Settled, Settling, Taken
 from orbitmq.gateway import delivered, receipts, schema
 from orbitmq.gateway.call import Call, CallError
 from orbitmq.gateway.caller import Caller, Callers
@@ -73,7 +73,7 @@ class _Taken:
 
     record: Record
     properties: Mapping[str, str]
-    settled: Settled
+    settled: MessageReceipt
     handle: str
     tries: int
 
@@ -110,7 +110,7 @@ class Receives:
         clock: Clock,
         metadata: MetadataAccess,
         pops: Pops,
-        settling: Settling,
+        settling: Acknowledging,
         clients: GrpcClients,
         held: HeldMessages,
         background: Background,
@@ -244,7 +244,7 @@ class Receives:
             taken.record, taken.properties, body, asked.topic, taken.handle, taken.tries
         )
 
-    async def _give_up(self, who: Caller, settled: Settled, reason: str) -> None:
+    async def _give_up(self, who: Caller, settled: MessageReceipt, reason: str) -> None:
         self._log.write(
             logging.WARNING,
             "given up",

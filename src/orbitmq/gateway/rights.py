@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.needs import ANY, PUB, SUB, group_asked, topic_asked
 from orbitmq.auth.refusals import GateError
 from orbitmq.auth.rules import Asked
@@ -96,7 +96,7 @@ class Rights:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: AuthGate,
         broker: str,
         topic_at: Callable[[int], str | None],
         user_of: Callable[[str], str],

@@ -12,9 +12,9 @@ from orbitmq.broker.role import RoleState
 from orbitmq.gateway import endpoints, schema
 from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.clients import GrpcClients
-from orbitmq.gateway.cluster import Member, OtherBrokers, Others
+from orbitmq.gateway.cluster import OtherBrokers, Others, TopicBroker
 from orbitmq.gateway.messages import new
-from orbitmq.gateway.names import ALL_TYPES, Topics, accepted_types, group_name
+from orbitmq.gateway.names import ALL_TYPES, GrpcTopics, accepted_types, group_name
 from orbitmq.gateway.schema import MessageType, Permission
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok
@@ -82,7 +82,7 @@ class Routes:
         config: BrokerConfig,
         role: RoleState,
         metadata: MetadataAccess,
-        topics: Topics,
+        topics: GrpcTopics,
         clients: GrpcClients,
         others: OtherBrokers,
         port: int,
@@ -204,7 +204,7 @@ def _check_nobody_has(topic: str, others: Others) -> None:
         raise RefusalError(Code.INTERNAL_SERVER_ERROR, text)
 
 
-def _share_of(member: Member) -> Share:
+def _share_of(member: TopicBroker) -> Share:
     broker = new(
         schema.Broker,
         name=member.name,

@@ -16,7 +16,7 @@ from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.incoming import send_request
 from orbitmq.gateway.messages import new, parse
-from orbitmq.gateway.names import Topics
+from orbitmq.gateway.names import GrpcTopics
 from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, of_many, of_remoting, refusal
 from orbitmq.gateway.transaction_id import TransactionId
@@ -39,7 +39,7 @@ Put: TypeAlias = Stored | Awaitable[Stored] | RefusalError
 class SendMessage:
     """The handler of SendMessage: a single message for a known topic needs no task."""
 
-    def __init__(self, callers: Callers, sends: Sends) -> None:
+    def __init__(self, callers: Callers, sends: GrpcSends) -> None:
         self._callers = callers
         self._sends = sends
         self._ordinary = unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send)
@@ -60,11 +60,11 @@ class SendMessage:
             return True
 
 
-class Sends:
+class GrpcSends:
     """Stores messages of gRPC clients."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, topics: Topics, sending: Sending, clients: GrpcClients
+        self, config: BrokerConfig, clock: Clock, topics: GrpcTopics, sending: Sending, clients: GrpcClients
     ) -> None:
         self._config = config
         self._clock = clock

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.events import Events
 from orbitmq.broker.extension import Host
+from orbitmq.broker.pop.acknowledging import Acknowledging
 from orbitmq.broker.pop.service import Pops
-from orbitmq.broker.pop.settling import Settling
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
@@ -24,7 +24,7 @@ from orbitmq.gateway.cluster import OtherBrokers
 from orbitmq.gateway.ends import Ends
 from orbitmq.gateway.health import Health
 from orbitmq.gateway.held import HeldMessages
-from orbitmq.gateway.names import Topics
+from orbitmq.gateway.names import GrpcTopics
 from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.plain_door import PlainDoor
 from orbitmq.gateway.presence import Presence
@@ -33,7 +33,7 @@ from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
 from orbitmq.gateway.rights import Rights
 from orbitmq.gateway.routes import Routes
-from orbitmq.gateway.sends import SendMessage, Sends
+from orbitmq.gateway.sends import GrpcSends, SendMessage
 from orbitmq.gateway.telemetry import Telemetry
 from orbitmq.gateway.transactions import TransactionEnds
 from orbitmq.gateway.unary import unary
@@ -106,25 +106,25 @@ def _keep_what_clients_have(
 def service(host: Host) -> Service:
     """The calls of RocketMQ 5, on this broker's ports."""
     s, config, clock = host.services, host.services.config, host.services.runtime.clock
-    pops, settling = host.offered(Pops), host.offered(Settling)
+    pops, settling = host.offered(Pops), host.offered(Acknowledging)
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, s.topics, held)
     check: Check = everybody
     if config.authentication_enabled:
         at = partial(topic_at, s.store)
-        check = Rights(host.offered(Gate), config.broker_name, at, clients.user_of).check
+        check = Rights(host.offered(AuthGate), config.broker_name, at, clients.user_of).check
     quotas = CallQuotas(
         host.offered(Meter), lambda: config.authentication_enabled and config.auth_mode != OBSERVE
     )
     callers = Callers(clients.seen, check, quotas.came)
     _keep_what_clients_have(s.events, s.role, clients, held)
-    topics = Topics(config, s.role, s.topics, s.metadata, s.registration, s.events)
+    topics = GrpcTopics(config, s.role, s.topics, s.metadata, s.registration, s.events)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
     routes = Routes(config, s.role, s.metadata, topics, clients, others, host.port)
     presence = Presence(clients)
     telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
-    sends = Sends(config, clock, topics, host.ports.sending, clients)
+    sends = GrpcSends(config, clock, topics, host.ports.sending, clients)
     order = OrderWarnings(s.topics)
     receives = Receives(
         config, clock, s.metadata, pops, settling, clients, held, background, callers, order, quotas

@@ -14,7 +14,7 @@ from orbitmq.gateway.call import Call, CallError
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.messages import new, parse
-from orbitmq.gateway.outbox import Outbox, Room
+from orbitmq.gateway.outbox import Room, StreamOutbox
 from orbitmq.gateway.peer import CONSUMERS, MAX_TOPICS
 from orbitmq.gateway.presence import not_served
 from orbitmq.gateway.schema import ClientType
@@ -41,7 +41,7 @@ class _Told:
         group: of a consumer; empty: it has none.
     """
 
-    def __init__(self, who: Caller, outbox: Outbox) -> None:
+    def __init__(self, who: Caller, outbox: StreamOutbox) -> None:
         self.who = who
         self.outbox = outbox
         self.sent: schema.Settings | None = None
@@ -93,7 +93,7 @@ class Telemetry:
         except RefusalError as error:
             await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
             raise CallError(of_grpc(error.code), error.message) from error
-        told = _Told(who, Outbox(self._room))
+        told = _Told(who, StreamOutbox(self._room))
         self._streams[told] = None
         reading = self._background.spawn(self._read(call, told), "telemetry")
         try:
@@ -179,7 +179,7 @@ class Telemetry:
     def _group(self, name: str) -> SubscriptionGroupConfig | None:
         return self._groups.find(name) if reserved.group_fault(name) is None else None
 
-    def _note(self, who: Caller, kind: int, sent: schema.Settings, outbox: Outbox) -> None:
+    def _note(self, who: Caller, kind: int, sent: schema.Settings, outbox: StreamOutbox) -> None:
         self._clients.opened(who, outbox)
         if kind == ClientType.PRODUCER:
             names = [topic.name for topic in sent.publishing.topics[:MAX_TOPICS]]

@@ -55,7 +55,7 @@ class Strings(NamedTuple):
     validity: memoryview | None = None
 
 
-class Pairs(NamedTuple):
+class MapColumn(NamedTuple):
     """A column of maps: ``rows + 1`` offsets into ``names`` and ``values``; a bit per row as above."""
 
     offsets: memoryview
@@ -128,7 +128,7 @@ class BatchEncoder:
         rows: int,
         body: Strings,
         named: Sequence[Named],
-        pairs: Pairs | None,
+        pairs: MapColumn | None,
         topics: Sequence[str],
         codes: memoryview,
         first_row: int,

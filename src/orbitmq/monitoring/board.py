@@ -30,7 +30,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """Panels under one heading."""
 
     title: str
@@ -56,7 +56,7 @@ _BROKER: Final = "{{node_id}} {{instance}}"
 _GROUP: Final = "{{consumer_group}} {{topic}}"
 
 ROWS: Final = (
-    Row(
+    PanelRow(
         "Health",
         (
             Panel("Brokers that are ready", "short", (("sum(orbitmq_ready{NODES})", ""),), stat=True),
@@ -72,7 +72,7 @@ ROWS: Final = (
             Panel("Groups", "short", (("max(rocketmq_consumer_group_number{NODES})", ""),), stat=True),
         ),
     ),
-    Row(
+    PanelRow(
         "Messages",
         (
             Panel("In", "ops", ((_rate("orbitmq_messages_in_total{NODES}"), _BROKER),)),
@@ -107,7 +107,7 @@ ROWS: Final = (
             Panel("Pulls that wait", "short", (("orbitmq_pulls_waiting{NODES}", _BROKER),)),
         ),
     ),
-    Row(
+    PanelRow(
         "Groups",
         (
             Panel(
@@ -175,7 +175,7 @@ ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Store and replicas",
         (
             Panel(
@@ -205,7 +205,7 @@ ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Process",
         (
             Panel("Flush of the log, 99 of 100", "s", ((_p99("orbitmq_flush_seconds"), _BROKER),)),
@@ -237,7 +237,7 @@ ROWS: Final = (
             ),
         ),
     ),
-    Row(
+    PanelRow(
         "Name servers",
         (
             Panel("Brokers that are registered", "short", (("orbitmq_nameserver_brokers", "{{instance}}"),)),

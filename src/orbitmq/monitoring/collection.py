@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orbitmq.monitoring.exposition import Exposition, Family, Row
+from orbitmq.monitoring.exposition import Exposition, LabelSet, MetricFamily
 from orbitmq.runtime.histogram import Histogram
 
 
@@ -47,13 +47,13 @@ class Collection(Exposition):
         self.labels = dict(common)
         self.metrics: list[Metric] = []
 
-    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> Family:
+    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> MetricFamily:
         metric = Metric(name, kind, meaning)
         self.metrics.append(metric)
         return _Kept(self, metric, common)
 
 
-class _Kept(Family):
+class _Kept(MetricFamily):
     def __init__(self, collection: Collection, metric: Metric, common: Mapping[str, str]) -> None:
         super().__init__(collection, metric.name, metric.kind, metric.meaning, common)
         self._collection = collection
@@ -64,7 +64,7 @@ class _Kept(Family):
         if self._collection.take():
             self._metric.numbers.append(({**self._labels, **labels}, value))
 
-    def add_row(self, value: float, row: Row) -> None:
+    def add_row(self, value: float, row: LabelSet) -> None:
         self.add(value, **row.labels)
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:

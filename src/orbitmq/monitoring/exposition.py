@@ -28,14 +28,14 @@ class Exposition:
         self.common = _pairs(common)
         self.cut = 0
         self._room = limit
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, MetricFamily] = {}
 
     @property
     def room(self) -> int:
         """How many series the text can still take."""
         return self._room
 
-    def family(self, name: str, kind: str, meaning: str, **common: str) -> Family:
+    def family(self, name: str, kind: str, meaning: str, **common: str) -> MetricFamily:
         """A metric with all its series; it is there without any, too. Asked for again it is the same one.
 
         Args:
@@ -47,9 +47,9 @@ class Exposition:
             family = self._families[name] = self.new_family(name, kind, meaning, common)
         return family
 
-    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> Family:
+    def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> MetricFamily:
         """A metric that is not there yet."""
-        return Family(self, name, kind, meaning, common)
+        return MetricFamily(self, name, kind, meaning, common)
 
     def take(self, series: int = 1) -> bool:
         """Reserve room for this number of further series, if there is enough."""
@@ -74,7 +74,7 @@ class Exposition:
         return b"".join(self.parts())
 
 
-class Row:
+class LabelSet:
     """Labels that are prepared once, for several series with the same ones.
 
     Attributes:
@@ -89,7 +89,7 @@ class Row:
         self.text = _pairs(labels)
 
 
-class Family:
+class MetricFamily:
     """One metric: its name, its type, its series."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Family:
             own = _pairs(labels)
             self.texts.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
 
-    def add_row(self, value: float, row: Row) -> None:
+    def add_row(self, value: float, row: LabelSet) -> None:
         """As :meth:`add`."""
         if self._exposition.take():
             self.texts.append(f"{self._begin},{row.text}}} {value!r}\n")

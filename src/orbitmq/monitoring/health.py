@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from orbitmq.monitoring.http import ALIVE, Answer, Page, as_json, text
+from orbitmq.monitoring.http import ALIVE, HttpAnswer, Page, as_json, text
 
 
 def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
@@ -14,11 +14,11 @@ def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
         reasons: why the server is not ready, each a short text; none when it is.
     """
 
-    def alive() -> Answer:
+    def alive() -> HttpAnswer:
         # Given on the event loop: a server whose loop stands still gives none.
         return text(200, "ok")
 
-    def ready() -> Answer:
+    def ready() -> HttpAnswer:
         found = list(reasons())
         if found:
             return as_json(503, {"ready": False, "reasons": found})

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """The status and the body of an answer."""
 
     status: int
@@ -40,18 +40,18 @@ class Answer:
 
 
 # A page that takes long gives an awaitable.
-Page: TypeAlias = Callable[[], Answer | Awaitable[Answer]]
+Page: TypeAlias = Callable[[], HttpAnswer | Awaitable[HttpAnswer]]
 
 
-def text(status: int, body: str, *headers: tuple[str, str]) -> Answer:
+def text(status: int, body: str, *headers: tuple[str, str]) -> HttpAnswer:
     """An answer of one line."""
-    return Answer(status, f"{body}\n".encode(), headers=headers)
+    return HttpAnswer(status, f"{body}\n".encode(), headers=headers)
 
 
-def as_json(status: int, value: object) -> Answer:
+def as_json(status: int, value: object) -> HttpAnswer:
     """An answer of one JSON value."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return Answer(status, body + b"\n", "application/json")
+    return HttpAnswer(status, body + b"\n", "application/json")
 
 
 class HttpListener:
@@ -118,7 +118,7 @@ class HttpListener:
         """The connection that sent this body has ended."""
         self._unsent -= body_bytes
 
-    def answer(self, request: h11.Request) -> Answer | Awaitable[Answer]:
+    def answer(self, request: h11.Request) -> HttpAnswer | Awaitable[HttpAnswer]:
         """The answer to a request whose headers have come."""
         path = request.target.partition(b"?")[0].decode("latin-1")
         if self._token and path != ALIVE and not _has_token(request, self._token):
@@ -137,17 +137,17 @@ class HttpListener:
             answer = page()
         except Exception:
             return _failed(path)
-        return answer if isinstance(answer, Answer) else _awaited(path, answer)
+        return answer if isinstance(answer, HttpAnswer) else _awaited(path, answer)
 
 
-async def _awaited(path: str, answer: Awaitable[Answer]) -> Answer:
+async def _awaited(path: str, answer: Awaitable[HttpAnswer]) -> HttpAnswer:
     try:
         return await answer
     except Exception:
         return _failed(path)
 
 
-def _failed(path: str) -> Answer:
+def _failed(path: str) -> HttpAnswer:
     log.exception("the page %s failed", path)
     return text(500, "the page failed; the server's log has the reason")
 
@@ -178,7 +178,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._reserved = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -229,12 +229,12 @@ class _Connection(asyncio.Protocol):
     def _answer(self, request: h11.Request) -> None:
         head_only = request.method == b"HEAD"
         answer = self._listener.answer(request)
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpAnswer):
             self._send(answer, head_only=head_only)
             return
         self._answered = True
 
-        def given(done: asyncio.Future[Answer]) -> None:
+        def given(done: asyncio.Future[HttpAnswer]) -> None:
             self._waiting = None
             if not done.cancelled():
                 self._send(done.result(), head_only=head_only)
@@ -242,7 +242,7 @@ class _Connection(asyncio.Protocol):
         self._waiting = asyncio.ensure_future(answer)
         self._waiting.add_done_callback(given)
 
-    def _send(self, answer: Answer, *, head_only: bool = False) -> None:
+    def _send(self, answer: HttpAnswer, *, head_only: bool = False) -> None:
         self._answered = True
         transport, http = self._transport, self._http
         if transport is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.histogram import Histogram
 from orbitmq.runtime.log_output import dropped_lines
-from orbitmq.runtime.seam import Clock, Host
+from orbitmq.runtime.seam import Clock, HostFacts
 
 LOOK_S = 0.2
 DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -14,7 +14,7 @@ DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 class Process:
     """Knows how this process is, from :meth:`watch` on."""
 
-    def __init__(self, clock: Clock, host: Host) -> None:
+    def __init__(self, clock: Clock, host: HostFacts) -> None:
         self._clock = clock
         self._host = host
         self._delays = Histogram(DELAY_BOUNDS_S)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from orbitmq.auth import rules, users
 from orbitmq.auth.access_requests import AccessRequests
-from orbitmq.auth.gate import Gate
-from orbitmq.auth.name_server_requests import REQUESTS, Registered
+from orbitmq.auth.gate import AuthGate
+from orbitmq.auth.name_server_requests import REQUESTS, NameServerFacts
 from orbitmq.auth.needs import asked_of
 from orbitmq.auth.rules import Acl, Rules
 from orbitmq.auth.users import User, Users
@@ -29,7 +29,7 @@ from orbitmq.wire.errors import RemotingError
 _ORDER: Final = (rules.TABLE, users.TABLE)
 
 
-class Access:
+class NameServerAccess:
     """The users, the rules, the gate that asks them, and the requests about them.
 
     Args:
@@ -51,8 +51,8 @@ class Access:
         self._unlock: Callable[[], None] | None = None
         self._users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
         self._rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
-        self.gate = Gate(
-            asked_of(REQUESTS, Registered(routes.clusters, routes.cluster_of)),
+        self.gate = AuthGate(
+            asked_of(REQUESTS, NameServerFacts(routes.clusters, routes.cluster_of)),
             self._users,
             self._rules,
             authorizes=config.authorization_enabled,

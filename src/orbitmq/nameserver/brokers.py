@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from orbitmq.nameserver.topics import TopicQueues
+from orbitmq.nameserver.topics import GroupQueues
 from orbitmq.wire.bodies.topic import DataVersion, TopicQueueMappingInfo
 
 DEFAULT_TIMEOUT_MS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerReport:
     """A broker's report about itself.
 
     Attributes:
@@ -31,7 +31,7 @@ class Registration:
     timeout_ms: int | None = None
     acting_master: bool | None = None
     version: DataVersion = field(default_factory=DataVersion)
-    topics: Mapping[str, TopicQueues] = field(default_factory=dict)
+    topics: Mapping[str, GroupQueues] = field(default_factory=dict)
     mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
     filter_servers: tuple[str, ...] | None = None
     connection: Hashable = None
@@ -43,7 +43,7 @@ class Member:
     """One live broker.
 
     Attributes:
-        opened: of the connection with its last registration; see :class:`Registration`.
+        opened: of the connection with its last registration; see :class:`BrokerReport`.
         digest: of the last report whose topics were all taken; empty for a report without them.
         deletions: the group's count of deletions at that time.
     """

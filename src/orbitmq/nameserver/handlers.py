@@ -10,8 +10,8 @@ from itertools import islice
 from weakref import WeakValueDictionary
 
 from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
-from orbitmq.nameserver.access import Access
-from orbitmq.nameserver.brokers import Admission, MinBrokerIdChange, Registered, Registration
+from orbitmq.nameserver.access import NameServerAccess
+from orbitmq.nameserver.brokers import Admission, BrokerReport, MinBrokerIdChange, Registered
 from orbitmq.nameserver.config import ConfigError, NameServerConfig
 from orbitmq.nameserver.kv import NAMESPACE_ORDER_TOPIC, KvConfig, KvError
 from orbitmq.nameserver.registration import (
@@ -25,7 +25,7 @@ from orbitmq.nameserver.registration import (
 )
 from orbitmq.nameserver.route_text import encode_route
 from orbitmq.nameserver.routes import RouteTable
-from orbitmq.nameserver.topics import TopicQueues
+from orbitmq.nameserver.topics import GroupQueues
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.log_levels import LogLevels
 from orbitmq.settings import properties_text
@@ -60,7 +60,7 @@ class Handlers:
         routes: RouteTable,
         kv: KvConfig,
         *,
-        access: Access | None = None,
+        access: NameServerAccess | None = None,
         on_min_change: Callable[[MinBrokerIdChange], None] | None = None,
         on_work: Callable[[], None] | None = None,
         on_register: Callable[[], None] | None = None,
@@ -184,7 +184,7 @@ class Handlers:
             self._routes.remember(admission, mark)
         return admission.answer
 
-    def _admit(self, registration: Registration, *, store: bool = True) -> Admission:
+    def _admit(self, registration: BrokerReport, *, store: bool = True) -> Admission:
         now_ms = self._now_ms()
         known = self._routes.version_of(registration.cluster, registration.address) is not None
         admission = self._routes.admit(
@@ -334,7 +334,7 @@ class Handlers:
         header = headers.RegisterTopicInNamesrvRequest.from_ext(command.ext)
         data = TopicRouteData.decode(command.body)
         queues = {
-            q.broker_name: TopicQueues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
+            q.broker_name: GroupQueues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag)
             for q in data.queue_datas
         }
         unknown = self._routes.register_topic(header.topic, queues)

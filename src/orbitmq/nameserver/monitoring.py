@@ -20,7 +20,7 @@ from orbitmq.runtime.tasks import Background
 from orbitmq.settings.exports import DISABLE
 
 if TYPE_CHECKING:
-    from orbitmq.monitoring.http import Answer, HttpListener, Page
+    from orbitmq.monitoring.http import HttpAnswer, HttpListener, Page
 
 # With more broker names than this, brokers are only counted, without a series each.
 MAX_NAMES = 10_000
@@ -28,7 +28,7 @@ MAX_SERIES = MAX_NAMES + 100
 _LABELS: Final = {"node_type": "nameserver"}
 
 
-class Monitoring:
+class NameServerMonitoring:
     """Listens for the operator's programs, if the settings say so.
 
     Attributes:
@@ -101,10 +101,10 @@ class Monitoring:
             return ["waits for brokers to register (needWaitForService, waitSecondsForService)"]
         return []
 
-    def _metrics(self) -> Answer:
-        from orbitmq.monitoring.http import Answer
+    def _metrics(self) -> HttpAnswer:
+        from orbitmq.monitoring.http import HttpAnswer
 
-        return Answer(200, self._text(), CONTENT_TYPE)
+        return HttpAnswer(200, self._text(), CONTENT_TYPE)
 
     def _text(self) -> bytes:
         text = Exposition(dict(_LABELS), MAX_SERIES)

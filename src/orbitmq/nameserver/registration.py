@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
-from orbitmq.nameserver.brokers import Registration
-from orbitmq.nameserver.topics import TopicQueues, shared_queues
+from orbitmq.nameserver.brokers import BrokerReport
+from orbitmq.nameserver.topics import GroupQueues, shared_queues
 from orbitmq.runtime.seam import Threads
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import fastjson
@@ -29,7 +29,7 @@ READ_TOPICS = 64
 STORE_TOPICS = 500
 
 
-def read_registration(command: Command, connection: Hashable) -> Registration:
+def read_registration(command: Command, connection: Hashable) -> BrokerReport:
     """Turn REGISTER_BROKER into a report for the route table.
 
     Raises:
@@ -62,7 +62,7 @@ def digest(command: Command) -> bytes:
     return found.digest()
 
 
-async def read_long_registration(command: Command, connection: Hashable, threads: Threads) -> Registration:
+async def read_long_registration(command: Command, connection: Hashable, threads: Threads) -> BrokerReport:
     """As :func:`read_registration`, in slices between which the event loop does other work.
 
     Raises:
@@ -80,10 +80,10 @@ async def read_long_registration(command: Command, connection: Hashable, threads
         raise _unreadable(error) from error
 
 
-async def _walk(header: RegisterBrokerRequest, command: Command, connection: Hashable) -> Registration:
+async def _walk(header: RegisterBrokerRequest, command: Command, connection: Hashable) -> BrokerReport:
     walk = fastjson.Walk(bytes(command.body).decode())
     report = _report(header, command, connection)
-    topics: dict[str, TopicQueues] = {}
+    topics: dict[str, GroupQueues] = {}
     for name in walk.members():
         if name != "topicConfigSerializeWrapper":
             value = walk.value()
@@ -108,8 +108,8 @@ async def _walk(header: RegisterBrokerRequest, command: Command, connection: Has
 
 def _report(
     header: RegisterBrokerRequest, command: Command, connection: Hashable, **content: Any
-) -> Registration:
-    return Registration(
+) -> BrokerReport:
+    return BrokerReport(
         cluster=header.cluster_name,
         group=header.broker_name,
         broker_id=header.broker_id,
@@ -125,11 +125,11 @@ def _report(
 
 
 def opened(connection: Hashable) -> int:
-    """The order of connections: see :class:`~orbitmq.nameserver.brokers.Registration`."""
+    """The order of connections: see :class:`~orbitmq.nameserver.brokers.BrokerReport`."""
     return connection.number if isinstance(connection, ServerConnection) else 0
 
 
-def _queues(value: Any) -> TopicQueues:
+def _queues(value: Any) -> GroupQueues:
     """The queues of a topic config as it was read; the usual form without a TopicConfig object."""
     if type(value) is dict:
         found = (
@@ -143,7 +143,7 @@ def _queues(value: Any) -> TopicQueues:
     return _queues_of(TopicConfig.from_json(value))
 
 
-def _queues_of(config: TopicConfig) -> TopicQueues:
+def _queues_of(config: TopicConfig) -> GroupQueues:
     return shared_queues(config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag)
 
 

@@ -14,13 +14,13 @@ from orbitmq.nameserver.brokers import (
     DEFAULT_TIMEOUT_MS,
     Admission,
     BrokerGroup,
+    BrokerReport,
     Member,
     MinBrokerIdChange,
     Registered,
-    Registration,
     min_change,
 )
-from orbitmq.nameserver.topics import TopicQueues, TopicTable
+from orbitmq.nameserver.topics import GroupQueues, TopicTable
 from orbitmq.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from orbitmq.wire.bodies.topic import DataVersion, TopicQueueMappingInfo
 
@@ -87,7 +87,7 @@ class RouteTable:
     # ---- brokers come and go
 
     def register(
-        self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
+        self, registration: BrokerReport, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Registered | None:
         """Accept a broker's report.
 
@@ -104,7 +104,7 @@ class RouteTable:
         return admission.answer
 
     def admit(
-        self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
+        self, registration: BrokerReport, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Admission | None:
         """Accept a broker's report, but for its topics.
 
@@ -192,7 +192,7 @@ class RouteTable:
     def _make_room(
         self,
         group: BrokerGroup,
-        registration: Registration,
+        registration: BrokerReport,
         previous: Member | None,
         holder: Member | None,
     ) -> None:
@@ -208,7 +208,7 @@ class RouteTable:
             del self._members[holder.cluster, holder.address]
             group.left(holder)
 
-    def _admit(self, group: BrokerGroup, registration: Registration, now_ms: int) -> Member:
+    def _admit(self, group: BrokerGroup, registration: BrokerReport, now_ms: int) -> Member:
         r = registration
         member = Member(
             cluster=r.cluster,
@@ -231,7 +231,7 @@ class RouteTable:
         return member
 
     def _prepare_topics(
-        self, admission: Admission, group: BrokerGroup, registration: Registration, drop_missing: bool
+        self, admission: Admission, group: BrokerGroup, registration: BrokerReport, drop_missing: bool
     ) -> None:
         """Topics count if they come from the master or the slave in its place (NR-03..05)."""
         r = registration
@@ -249,7 +249,7 @@ class RouteTable:
             for topic, mapping in r.mappings.items():
                 self._mappings.setdefault(topic, {})[r.group] = mapping
 
-    def take(self, admission: Admission, topics: Iterable[tuple[str, TopicQueues]]) -> bool:
+    def take(self, admission: Admission, topics: Iterable[tuple[str, GroupQueues]]) -> bool:
         """Store topics of a report; False when they do not count, or the broker has gone meanwhile."""
         member = admission.member
         if not admission.wanted or member is None or not self._holds(member):
@@ -337,7 +337,7 @@ class RouteTable:
 
     # ---- topics
 
-    def register_topic(self, topic: str, queues: Mapping[str, TopicQueues]) -> list[str]:
+    def register_topic(self, topic: str, queues: Mapping[str, GroupQueues]) -> list[str]:
         """Add queues of ``topic`` by group. All or nothing: returns the groups that are not alive."""
         unknown = sorted(group for group in queues if group not in self._groups)
         if not unknown:
@@ -408,7 +408,7 @@ class RouteTable:
             topic_queue_mapping_by_broker=dict(self._mappings[topic]) if topic in self._mappings else None,
         )
 
-    def _live_groups(self, topic: str) -> dict[str, TopicQueues]:
+    def _live_groups(self, topic: str) -> dict[str, GroupQueues]:
         return {
             name: queues.without_write() if name in self._wiping else queues
             for name, queues in self._topics.groups(topic).items()

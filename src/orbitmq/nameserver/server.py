@@ -8,13 +8,13 @@ import logging
 
 from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.errors import StartError
-from orbitmq.nameserver.access import Access
+from orbitmq.nameserver.access import NameServerAccess
 from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Answer, Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
 from orbitmq.nameserver.misled import MisledClients
-from orbitmq.nameserver.monitoring import Monitoring
+from orbitmq.nameserver.monitoring import NameServerMonitoring
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
@@ -51,9 +51,11 @@ class NameServer:
         self._kv = KvConfig(runtime, self._config.kv_config_path)
         self.routes = RouteTable()
         self._registered = asyncio.Event()
-        self._access: Access | None = None
+        self._access: NameServerAccess | None = None
         if self._config.authentication_enabled:
-            self._access = Access(runtime, self._config, self.routes, lambda: self.handlers.config.auth_mode)
+            self._access = NameServerAccess(
+                runtime, self._config, self.routes, lambda: self.handlers.config.auth_mode
+            )
         self.handlers = Handlers(
             runtime,
             self._config,
@@ -84,7 +86,7 @@ class NameServer:
         )
         if gate is not None:
             self._server.guard_with(self._guard)
-        self.monitoring = Monitoring(runtime, self._config, self.handlers, self.routes, self._tls)
+        self.monitoring = NameServerMonitoring(runtime, self._config, self.handlers, self.routes, self._tls)
         # Brokers that ask for keys take the news of their lowest id from super users only.
         keys = self._config.inner_client_credentials
         identity = Identity(keys if isinstance(keys, Credentials) else None, self._config.tls.client())

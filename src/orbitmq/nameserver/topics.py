@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 
 
-class TopicQueues(msgspec.Struct, frozen=True, gc=False):
+class GroupQueues(msgspec.Struct, frozen=True, gc=False):
     """The queues that one broker group has for one topic.
 
     Without garbage collection: it would otherwise look at millions of entries.
@@ -30,21 +30,21 @@ class TopicQueues(msgspec.Struct, frozen=True, gc=False):
     def writable(self) -> bool:
         return self.perm & PERM_WRITE != 0
 
-    def without_write(self) -> TopicQueues:
+    def without_write(self) -> GroupQueues:
         return replace(self, perm=self.perm & ~PERM_WRITE)
 
 
 @lru_cache(4096)
-def shared_queues(read_queues: int, write_queues: int, perm: int, sys_flag: int) -> TopicQueues:
+def shared_queues(read_queues: int, write_queues: int, perm: int, sys_flag: int) -> GroupQueues:
     """One object for all topics with equal queues: there may be millions of entries."""
-    return TopicQueues(read_queues, write_queues, perm, sys_flag)
+    return GroupQueues(read_queues, write_queues, perm, sys_flag)
 
 
 class TopicTable:
     """Queues of every topic by broker group. A topic without any group does not stay in the table."""
 
     def __init__(self) -> None:
-        self._groups_by_topic: dict[str, dict[str, TopicQueues]] = {}
+        self._groups_by_topic: dict[str, dict[str, GroupQueues]] = {}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._groups_by_topic
@@ -55,14 +55,14 @@ class TopicTable:
     def names(self) -> list[str]:
         return sorted(self._groups_by_topic)
 
-    def groups(self, topic: str) -> dict[str, TopicQueues]:
+    def groups(self, topic: str) -> dict[str, GroupQueues]:
         """Broker groups of ``topic``; empty when the topic is unknown."""
         return dict(self._groups_by_topic.get(topic, {}))
 
-    def get(self, topic: str, group: str) -> TopicQueues | None:
+    def get(self, topic: str, group: str) -> GroupQueues | None:
         return self._groups_by_topic.get(topic, {}).get(group)
 
-    def put(self, topic: str, group: str, queues: TopicQueues) -> None:
+    def put(self, topic: str, group: str, queues: GroupQueues) -> None:
         self._groups_by_topic.setdefault(topic, {})[group] = queues
 
     def remove(self, topic: str, group: str) -> None:
@@ -110,12 +110,12 @@ class TopicTable:
                 found.append(topic)
         return sorted(found)
 
-    def items(self) -> Iterator[tuple[str, str, TopicQueues]]:
+    def items(self) -> Iterator[tuple[str, str, GroupQueues]]:
         for topic, by_group in self._groups_by_topic.items():
             for group, queues in by_group.items():
                 yield topic, group, queues
 
-    def _change(self, group: str, change: Callable[[TopicQueues], TopicQueues]) -> int:
+    def _change(self, group: str, change: Callable[[GroupQueues], GroupQueues]) -> int:
         count = 0
         for by_group in self._groups_by_topic.values():
             queues = by_group.get(group)

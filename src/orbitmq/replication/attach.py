@@ -15,15 +15,15 @@ from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.lag import ReplicationLines
-from orbitmq.replication.link.borders import RecordBoundaries
-from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.finding import MasterFinder
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaPort
-from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import PeerLink, Peers
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.record_boundaries import RecordBoundaries
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.link.stream_follower import Ours
+from orbitmq.replication.link.tail_truncation import TailTruncation
 from orbitmq.replication.members import lease
 from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.handlers import MemberHandlers
@@ -31,8 +31,8 @@ from orbitmq.replication.members.links import Links
 from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.membership import Membership
 from orbitmq.replication.members.name_servers import NameServerQueries
+from orbitmq.replication.members.other_slaves import OtherSlaves
 from orbitmq.replication.members.queue_locks import LockHandlers, ReplicatedLocks
-from orbitmq.replication.members.siblings import OtherSlaves
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
 from orbitmq.replication.passing_on import PassingOn
 from orbitmq.replication.replicas import Replicas
@@ -40,8 +40,8 @@ from orbitmq.replication.state.acted_tables import ActedTables
 from orbitmq.replication.state.acting_journal import ActingJournal
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TableCopies, TravellingTables
+from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.exchange import StateExchange
-from orbitmq.replication.state.kept import DurableTables
 from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
@@ -71,7 +71,7 @@ class Replication:
         self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
         self._make_link()
-        self._escape = s.outlet.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
+        self._escape = s.sink.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
         self._make_tables()
         self._make_members(host.change_role)
 
@@ -127,7 +127,7 @@ class Replication:
 
     def _make_link(self) -> None:
         s, replicas = self._services, self._replicas
-        identity = Identity(s.runtime, s.config, s.store, s.role, s.address, self._term)
+        identity = BrokerIdentity(s.runtime, s.config, s.store, s.role, s.address, self._term)
         self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._term)
         self._port = HaPort(
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
@@ -137,7 +137,7 @@ class Replication:
         ours = Ours(self._peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
         self._kept = DurableTables(self._save)
         prepare = self._kept.all if s.config.broker_id != MASTER_ID else None
-        self._following = Following(s.runtime, s.config, s.store, s.address, ours, prepare)
+        self._following = HaClient(s.runtime, s.config, s.store, s.address, ours, prepare)
         self._status = ReplicationStatus(s.runtime.clock, s.role, s.store, self._port, self._following)
 
     def _listens(self, port: int) -> None:
@@ -214,7 +214,7 @@ class Replication:
                 Links(clock, s.config, self._port, following, self._peers),
                 self._tables,
                 self._siblings,
-                s.outlet.settle,
+                s.sink.settle,
                 # Clients whose pulls wait here are answered, and pull from the master next (SS-05).
                 s.long_polling.expire_all,
             ),
@@ -237,22 +237,22 @@ class Replication:
 
     def _hear_peers(self) -> None:
         peers, membership = self._peers, self._membership
-        peers.on(Kind.LEASE_ASKED, self._lease_asked)
-        peers.on(Kind.LEASE_GIVEN, self._lease_given)
-        peers.on(Kind.TAKE_OVER, self._take_over_asked)
-        peers.on(Kind.HAND_OVER, lambda _link, _payload: membership.master_releases())
+        peers.on(FrameKind.LEASE_ASKED, self._lease_asked)
+        peers.on(FrameKind.LEASE_GIVEN, self._lease_given)
+        peers.on(FrameKind.TAKE_OVER, self._take_over_asked)
+        peers.on(FrameKind.HAND_OVER, lambda _link, _payload: membership.master_releases())
         peers.on_greeting(membership.greeted)
         peers.on_longer(membership.longer)
         peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
 
     def _take_over_asked(self, link: PeerLink, _payload: bytes) -> None:
         if self._membership.may_take_over():
-            link.send(Kind.HAND_OVER, b"")
+            link.send(FrameKind.HAND_OVER, b"")
 
     def _lease_asked(self, link: PeerLink, payload: bytes) -> None:
         number, term = lease.read_question(payload)
         if link.is_master and self._membership.promises(term):
-            link.send(Kind.LEASE_GIVEN, lease.answer(number))
+            link.send(FrameKind.LEASE_GIVEN, lease.answer(number))
 
     def _lease_given(self, link: PeerLink, payload: bytes) -> None:
         if not link.is_master:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.stream import STREAM_VERSION
 from orbitmq.replication.status import ReplicationStatus
@@ -30,7 +30,7 @@ TERM = "orbitmqTerm"
 LOG_END = "orbitmqLogEnd"
 
 
-class HaHandlers(Family):
+class HaHandlers(HandlerFamily):
     """Answers members of our group, and administrators.
 
     Args:

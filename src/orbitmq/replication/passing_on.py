@@ -8,7 +8,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import Role, RoleState
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
@@ -28,7 +28,7 @@ class PassingOn(Component):
 
     name = "passing on"
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, role: RoleState, following: Following) -> None:
+    def __init__(self, runtime: Runtime, config: BrokerConfig, role: RoleState, following: HaClient) -> None:
         self._clock = runtime.clock
         self._role = role
         self._following = following

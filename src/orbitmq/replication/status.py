@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orbitmq.broker.role import Role, RoleState
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaConnection, HaPort
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
@@ -25,7 +25,7 @@ class ReplicationStatus:
         role: RoleState,
         store: MessageStore,
         port: HaPort,
-        following: Following,
+        following: HaClient,
     ) -> None:
         self._clock = clock
         self._role = role

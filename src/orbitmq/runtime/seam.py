@@ -49,7 +49,7 @@ class Usage:
     resident_bytes: int
 
 
-class Host(Protocol):
+class HostFacts(Protocol):
     """What the machine says about itself, this process and its user."""
 
     @property
@@ -309,4 +309,4 @@ class Runtime:
     files: Files
     network: Network
     threads: Threads
-    host: Host
+    host: HostFacts

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orbitmq.runtime.seam import Clock, Host
+from orbitmq.runtime.seam import Clock, HostFacts
 from orbitmq.runtime.system import SystemClock, SystemHost
 
 
@@ -22,7 +22,7 @@ class Worker:
 
     clock: Clock
     random: random.Random
-    host: Host
+    host: HostFacts
     pause: Callable[[float], None]
 
 

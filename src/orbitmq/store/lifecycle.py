@@ -12,10 +12,10 @@ from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.files import LogFiles
 from orbitmq.store.log.flush import Flusher
-from orbitmq.store.queues.made import TopicIncarnations
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.store.queues.topic_incarnations import TopicIncarnations
 from orbitmq.store.recovery.foreign import refuse_foreign
 from orbitmq.store.recovery.opening import Opened, Opening, lock
 from orbitmq.store.recovery.recovery import Recovered
@@ -25,7 +25,7 @@ from orbitmq.store.writable import WriteGate
 logger = logging.getLogger(__name__)
 
 
-class Lifecycle:
+class StoreLifecycle:
     """Starts and stops the parts of one store.
 
     Attributes:

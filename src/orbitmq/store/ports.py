@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.store.log.appender import Appender
     from orbitmq.store.log.raw import RawLog
     from orbitmq.store.queues.lookup import Lookup
-    from orbitmq.store.queues.queues import TopicQueues
+    from orbitmq.store.queues.queues import StoredTopic
     from orbitmq.store.writable import WriteGate
 
 
@@ -109,7 +109,7 @@ class HotStore(Protocol):
         """
         ...
 
-    def find_topic(self, topic: str) -> TopicQueues | None:
+    def find_topic(self, topic: str) -> StoredTopic | None:
         """The slots of a topic's queues; ``None``: the topic was not set."""
         ...
 

@@ -11,7 +11,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import StoreClosedError
 from orbitmq.store.filter import PASS_ALL, MessageFilter
 from orbitmq.store.index.index import MessageIndex
-from orbitmq.store.lifecycle import Lifecycle
+from orbitmq.store.lifecycle import StoreLifecycle
 from orbitmq.store.log.append import Writer, pack_host
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.commit_log import CommitLog
@@ -21,10 +21,10 @@ from orbitmq.store.log.raw import RawLog
 from orbitmq.store.model import GetResult, NewMessage, PutResult
 from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.lookup import Lookup
-from orbitmq.store.queues.made import TopicIncarnations
-from orbitmq.store.queues.queues import Queues, TopicQueues
+from orbitmq.store.queues.queues import Queues, StoredTopic
 from orbitmq.store.queues.reading import Reader
 from orbitmq.store.queues.reput import TagsCodeOf
+from orbitmq.store.queues.topic_incarnations import TopicIncarnations
 from orbitmq.store.raw_append import RawAppend
 from orbitmq.store.recovery.recovery import Recovered
 from orbitmq.store.upkeep.background import Upkeep
@@ -116,7 +116,7 @@ class MessageStore:
             self._codes,
         )
         self.raw = RawLog(runtime, self._files, lambda: self.appender.batch_base, self.log.in_memory)
-        self._lifecycle = Lifecycle(
+        self._lifecycle = StoreLifecycle(
             runtime,
             self._files,
             self.appender,
@@ -212,7 +212,7 @@ class MessageStore:
         """Make the topic known, or change its numbers. Needed before :meth:`put` and :meth:`get`."""
         self.queues.set_topic(topic, read_queues, write_queues, perm)
 
-    def find_topic(self, topic: str) -> TopicQueues | None:
+    def find_topic(self, topic: str) -> StoredTopic | None:
         """The slots of a topic's queues; ``None``: the topic was not set."""
         return self.queues.topics.get(topic)
 

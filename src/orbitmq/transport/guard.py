@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.protected import DANGEROUS, ProtectedMode
 from orbitmq.auth.refusals import WRONG_KEYS, GateError
 from orbitmq.auth.slowing import Slowing
@@ -27,7 +27,7 @@ class Guard:
     """
 
     def __init__(
-        self, gate: Gate | None, protected: ProtectedMode | None, log: logging.Logger, clock: Clock
+        self, gate: AuthGate | None, protected: ProtectedMode | None, log: logging.Logger, clock: Clock
     ) -> None:
         self.gate = gate
         self._clock = clock

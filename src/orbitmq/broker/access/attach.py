@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orbitmq.auth.access_requests import AccessRequests
-from orbitmq.auth.gate import Gate
+from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.needs import asked_of
-from orbitmq.auth.requests import REQUESTS, Place
-from orbitmq.broker.access.tables import Access
+from orbitmq.auth.requests import REQUESTS, BrokerFacts
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.access import AccessHandlers
@@ -16,11 +16,13 @@ from orbitmq.settings.access import OBSERVE
 def attach(host: Host) -> Attachment:
     """The tables; with ``authenticationEnabled`` the gate, and the handlers that change them."""
     s = host.services
-    access = Access(s.config, s.feed, s.events, s.metadata.save)
+    access = BrokerAccess(s.config, s.feed, s.events, s.metadata.save)
     if not s.config.authentication_enabled:
         return Attachment([access])
-    gate = Gate(
-        asked_of(REQUESTS, Place(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))),
+    gate = AuthGate(
+        asked_of(
+            REQUESTS, BrokerFacts(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))
+        ),
         access.users,
         access.rules,
         authorizes=s.config.authorization_enabled,

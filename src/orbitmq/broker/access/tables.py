@@ -17,7 +17,7 @@ from orbitmq.errors import StartError
 from orbitmq.wire.errors import RemotingError
 
 
-class Access(Component):
+class BrokerAccess(Component):
     """Users and rules, kept in ``config/users.json`` and ``config/acls.json``.
 
     They are read even without authentication, so that they exist when it is switched on again.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orbitmq.broker.change_feed import REQUEST_MODES
 from orbitmq.broker.clients.registry import ClientManager
-from orbitmq.broker.clients.topic_queues import TopicQueues
+from orbitmq.broker.clients.routed_queues import RoutedQueues
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -40,7 +40,7 @@ class Assignments(Component):
         config: BrokerConfig,
         metadata: MetadataAccess,
         clients: ClientManager,
-        queues: TopicQueues,
+        queues: RoutedQueues,
         modes: RequestModes,
     ) -> None:
         self._config = config

@@ -6,8 +6,8 @@ from dataclasses import astuple
 
 from orbitmq.broker.clients.registry import Client, ClientManager
 from orbitmq.wire.bodies.client import (
-    Connection,
     ConsumerConnection,
+    ListedConnection,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
@@ -85,8 +85,8 @@ class ClientListing:
         )
 
 
-def _shown(client: Client) -> Connection:
-    return Connection(
+def _shown(client: Client) -> ListedConnection:
+    return ListedConnection(
         client_id=client.client_id,
         client_addr=client.peer.remote_address,
         language=_language(client.language),

@@ -17,7 +17,7 @@ def attach(host: Host) -> Attachment:
     delays = DelayProgress(clock, s.levels.highest, s.feed, s.config.delay_version_step)
     search = DeliverySearch(clock, s.runtime.threads, s.store, s.config.broker_name, s.levels, delays)
     schedule = ScheduleService(
-        clock, s.config.broker_name, s.events, s.store, s.outlet, s.topics, s.levels, delays, search
+        clock, s.config.broker_name, s.events, s.store, s.sink, s.topics, s.levels, delays, search
     )
     s.append.hooks.append(s.levels.delayed)
 

@@ -36,7 +36,7 @@ _SIZE = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class LoggedDelivery:
     """A delivered record that was found in the log.
 
     Attributes:
@@ -73,7 +73,7 @@ def place_in(properties: Mapping[str, str], broker_name: str) -> int | None:
 
 async def deliveries_between(
     threads: Threads, store: MessageStore, broker_name: str, start: int, end: int
-) -> AsyncIterator[list[Delivery]]:
+) -> AsyncIterator[list[LoggedDelivery]]:
     """The deliveries between two places of the log where records begin, some thousands at a time."""
     at = start
     while (piece := store.raw.piece(at, end)) is not None:
@@ -82,13 +82,13 @@ async def deliveries_between(
             yield found
 
 
-def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[list[Delivery], int]:
+def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[list[LoggedDelivery], int]:
     """The delivered records among those that begin in the piece, up to ``limit``.
 
     Returns:
         The records, and the log offset to continue at: the end of the piece if it has no more.
     """
-    found: list[Delivery] = []
+    found: list[LoggedDelivery] = []
     view, at, end = piece.view, piece.start - piece.base, piece.end - piece.base
     # Few records have REAL_TOPIC: the others are skipped by their size alone.
     for mark in _MARK.finditer(view, at, end):
@@ -107,7 +107,7 @@ def deliveries(piece: LogPiece, broker_name: str, limit: int = BATCH) -> tuple[l
     return found, piece.end
 
 
-def _delivery(view: memoryview, at: int, broker_name: str) -> Delivery | None:
+def _delivery(view: memoryview, at: int, broker_name: str) -> LoggedDelivery | None:
     try:
         record = decode_record(view, at)
         properties = decode_properties(record.properties)
@@ -124,7 +124,7 @@ def _delivery(view: memoryview, at: int, broker_name: str) -> Delivery | None:
     out_ms = _number(properties, property_names.TIMER_OUT_MS)
     cut_ms = _number(properties, property_names.TIMER_CUT_MS)
     enqueued_ms = _number(properties, property_names.TIMER_ENQUEUE_MS)
-    return Delivery(
+    return LoggedDelivery(
         ROLLED if rolled else level or TIMER,
         record.physical_offset,
         place_in(properties, broker_name),

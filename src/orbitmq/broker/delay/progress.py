@@ -19,7 +19,7 @@ MAX_AHEAD = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LevelProgress:
     """How far a level was delivered.
 
     Attributes:
@@ -33,23 +33,23 @@ class Place:
     log_offset: int = 0
     ahead: tuple[int, ...] = ()
 
-    def at(self, offset: int, log_offset: int) -> Place:
+    def at(self, offset: int, log_offset: int) -> LevelProgress:
         """The progress with this offset; messages delivered ahead of it stay noted."""
-        return Place(offset, log_offset, _from(offset, self.ahead) if self.ahead else ())
+        return LevelProgress(offset, log_offset, _from(offset, self.ahead) if self.ahead else ())
 
-    def with_ahead(self, more: Iterable[int]) -> Place:
+    def with_ahead(self, more: Iterable[int]) -> LevelProgress:
         """The progress with these messages delivered ahead, too."""
         known = {*self.ahead, *more}
         return replace(self, ahead=_from(self.offset, known)) if known else self
 
-    def without(self, lost: Collection[int]) -> Place:
+    def without(self, lost: Collection[int]) -> LevelProgress:
         """The progress without these lost deliveries; other messages after the first lost one stay noted."""
         first = min([self.offset, *lost])
         others = islice((each for each in range(first, self.offset) if each not in lost), MAX_AHEAD)
         ahead = {*self.ahead, *others}.difference(lost)
         return replace(self, offset=first, ahead=_from(first, ahead))
 
-    def cut(self, end: int) -> Place:
+    def cut(self, end: int) -> LevelProgress:
         """The progress if the level's queue ends here now: messages stored there later are new."""
         ahead = tuple(offset for offset in self.ahead if offset < end)
         return replace(self, offset=min(self.offset, end), ahead=ahead)
@@ -76,12 +76,12 @@ class DelayProgress:
         self._feed = feed
         self._changes = 0
         self.version_step = version_step
-        self._places = {level: Place() for level in range(1, levels + 1)}
+        self._places = {level: LevelProgress() for level in range(1, levels + 1)}
         self.version = DataVersion(state_version=0, timestamp=clock.now_ms(), counter=0)
         feed.register(
             DELAYS,
             FedTable(
-                Place.plain,
+                LevelProgress.plain,
                 self._apply,
                 self,
                 lambda: [(str(level), place) for level, place in self._places.items()],
@@ -90,7 +90,7 @@ class DelayProgress:
             ),
         )
 
-    def place(self, level: int) -> Place:
+    def place(self, level: int) -> LevelProgress:
         """How far this level was delivered."""
         return self._places[level]
 
@@ -103,7 +103,7 @@ class DelayProgress:
         """The offset of each level, as RocketMQ's ``offsetTable`` has it."""
         return {level: place.offset for level, place in self._places.items()}
 
-    def move(self, level: int, place: Place) -> None:
+    def move(self, level: int, place: LevelProgress) -> None:
         """Note the progress of a level."""
         self._places[level] = place
         self._changes += 1
@@ -116,7 +116,7 @@ class DelayProgress:
         place = self._places[level].cut(end)
         self.take_back(level, replace(place, log_offset=min(place.log_offset, log_end)))
 
-    def take_back(self, level: int, place: Place) -> None:
+    def take_back(self, level: int, place: LevelProgress) -> None:
         """Note an earlier progress. The version stays: this is not newer than what a master knows."""
         self._places[level] = place
         self._feed.changed(DELAYS, str(level), place)
@@ -137,8 +137,8 @@ class DelayProgress:
         """Set the progress of an earlier run; deliveries that were taken back stay taken back."""
         self.move(_level(key), _place(value))
 
-    def _known(self, level: int) -> Place:
-        return self._places.get(level, Place())
+    def _known(self, level: int) -> LevelProgress:
+        return self._places.get(level, LevelProgress())
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
         """Two brokers of one name deliver out of one log: a delivery by either of them is done."""
@@ -164,7 +164,9 @@ class DelayProgress:
         ahead = content.get(_AHEAD) or {}
         for number, offset in (content.get("offsetTable") or {}).items():
             if 0 < int(number) <= MAX_LEVELS:
-                self._places[int(number)] = Place(int(offset)).with_ahead(map(int, ahead.get(number, ())))
+                self._places[int(number)] = LevelProgress(int(offset)).with_ahead(
+                    map(int, ahead.get(number, ()))
+                )
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])
 
@@ -176,9 +178,9 @@ def _level(key: str) -> int:
     return level
 
 
-def _place(value: list[Any] | int | None) -> Place:
+def _place(value: list[Any] | int | None) -> LevelProgress:
     offset, log_offset, *more = value if isinstance(value, list) else (value or 0, 0)
-    return Place(int(offset), int(log_offset)).with_ahead(map(int, more[0] if more else ()))
+    return LevelProgress(int(offset), int(log_offset)).with_ahead(map(int, more[0] if more else ()))
 
 
 def _from(offset: int, ahead: Iterable[int]) -> tuple[int, ...]:

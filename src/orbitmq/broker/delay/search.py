@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from orbitmq.broker.delay.delivered import Delivery, deliveries_between
+from orbitmq.broker.delay.delivered import LoggedDelivery, deliveries_between
 from orbitmq.broker.delay.levels import DelayLevels
-from orbitmq.broker.delay.progress import DelayProgress, Place
+from orbitmq.broker.delay.progress import DelayProgress, LevelProgress
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.message import reserved
 from orbitmq.runtime.seam import Clock, Threads
@@ -57,7 +57,7 @@ class DeliverySearch:
         starts = {level: self._start(level) for level in self._progress.levels}
         searched = {level: start for level, start in starts.items() if start is not None and start < end}
         at = min(searched.values(), default=end)
-        newest: dict[int, Delivery] = {}
+        newest: dict[int, LoggedDelivery] = {}
         async for found in deliveries_between(self._threads, self._store, self._broker_name, at, end):
             for each in found:
                 if _is_newer(each, newest.get(each.level)):
@@ -76,7 +76,7 @@ class DeliverySearch:
                 )  # fmt: skip
             self._progress.move(level, place.at(offset, end))
 
-    def without(self, deliveries: Iterable[Delivery]) -> dict[int, Place]:
+    def without(self, deliveries: Iterable[LoggedDelivery]) -> dict[int, LevelProgress]:
         """The progress of the levels after these deliveries were cut from the log.
 
         A level with a delivery that names none of its messages goes back to its beginning: it is unknown
@@ -94,9 +94,9 @@ class DeliverySearch:
                 lost.setdefault(waited[0], set()).add(waited[1])
         known = {*self._progress.levels}
         places = {level: self._progress.place(level).without(lost[level]) for level in known & lost.keys()}
-        return places | dict.fromkeys(known & unknown, Place())
+        return places | dict.fromkeys(known & unknown, LevelProgress())
 
-    def _waited(self, delivery: Delivery) -> tuple[int, int] | None:
+    def _waited(self, delivery: LoggedDelivery) -> tuple[int, int] | None:
         """Level and offset of the delayed message that a delivery names; ``None``: no message of this log.
 
         RocketMQ's broker copies the property of an older delivery into a message that a consumer sends back.
@@ -125,7 +125,7 @@ class DeliverySearch:
         return max(physical, self._store.raw.file_before(due))
 
 
-def _is_newer(delivery: Delivery, known: Delivery | None) -> bool:
+def _is_newer(delivery: LoggedDelivery, known: LoggedDelivery | None) -> bool:
     """Whether a delivery names a later message than the known delivery does."""
     if delivery.place is None:
         return False

@@ -24,7 +24,7 @@ from orbitmq.broker.messaging.delivering import (
     Unsettled,
     woken,
 )
-from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery, is_not_now
 from orbitmq.broker.messaging.room import with_property
 from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -79,7 +79,7 @@ class ScheduleService(Component):
         broker_name: str,
         events: Events,
         store: MessageStore,
-        outlet: Outlet,
+        sink: DeliverySink,
         topics: TopicConfigs,
         levels: DelayLevels,
         delays: DelayProgress,
@@ -88,20 +88,20 @@ class ScheduleService(Component):
         self._clock = clock
         self._broker_name = broker_name
         self._store = store
-        self._outlet = outlet
-        self._real_places = RealPlaces(clock, events, topics, outlet)
-        self._pauses = Pauses(clock, outlet, self.name)
+        self._sink = sink
+        self._real_places = RealPlaces(clock, events, topics, sink)
+        self._pauses = Pauses(clock, sink, self.name)
         self.delays = delays
         self._search = search
         self._wake = asyncio.Event()
-        outlet.on_stored(self._wake.set)
+        sink.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(DeliveriesLost, self._lost)
         events.subscribe(LogCut, self._log_cut)
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        # Set when positions must be found again: at a start, and when the outlet leads elsewhere.
+        # Set when positions must be found again: at a start, and when the sink leads elsewhere.
         self._anew = True
         # Whether another broker, or this one before a crash, may have made deliveries that the progress
         # lacks.
@@ -125,7 +125,7 @@ class ScheduleService(Component):
         if self._store.crashed and not self._searched:
             self._store.stop_as_crash()
         if self._any_unsettled():
-            await self._outlet.settle()
+            await self._sink.settle()
             self.settle()
 
     async def _run(self) -> None:
@@ -142,7 +142,7 @@ class ScheduleService(Component):
     async def _begin_anew(self) -> None:
         """Begin at the saved progress: deliveries not known to be stored are repeated."""
         if self._any_unsettled():
-            await self._outlet.settle()
+            await self._sink.settle()
             self.settle()
         if self._unknown:
             await self._search.run()
@@ -209,16 +209,16 @@ class ScheduleService(Component):
 
     async def _pass(self) -> None:
         """Deliver the messages due in every level, a bounded number of each level."""
-        last: Handed | None = None
+        last: PendingDelivery | None = None
         for level in self._levels:
             if level.look_at_ms <= self._clock.now_ms():
                 last = self._deliver(level) or last
                 await asyncio.sleep(0)
         await self._pauses.for_disk(last)
 
-    def _deliver(self, level: _Level) -> Handed | None:
+    def _deliver(self, level: _Level) -> PendingDelivery | None:
         """Deliver the messages due in one level; returns the last one put, if any."""
-        last: Handed | None = None
+        last: PendingDelivery | None = None
         for _ in range(DELIVERIES_PER_TURN):
             now = self._clock.now_ms()
             entry = self._first(level)
@@ -266,7 +266,7 @@ class ScheduleService(Component):
                 entry = self._store.entry(reserved.SCHEDULE_TOPIC, queue_id, low)
         return entry
 
-    def _move(self, physical: int) -> Handed | None:
+    def _move(self, physical: int) -> PendingDelivery | None:
         """Put the message under its real name; ``None`` when there is nothing to put.
 
         Raises:
@@ -287,7 +287,7 @@ class ScheduleService(Component):
         value = delivery_of(record.physical_offset, self._broker_name)
         properties[property_names.DELIVERY_OF] = value
         encoded = with_property(record.properties, property_names.DELIVERY_OF, value)
-        return self._outlet.hand(copied(record, properties, topic, queue_id, encoded=encoded), properties)
+        return self._sink.hand(copied(record, properties, topic, queue_id, encoded=encoded), properties)
 
     # -- progress --------------------------------------------------------------------------------------
 

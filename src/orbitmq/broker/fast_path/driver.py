@@ -20,7 +20,7 @@ from orbitmq.broker.events import (
 )
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
-from orbitmq.broker.fast_path.held_frame import WaitingPull
+from orbitmq.broker.fast_path.held_frame import HeldFrame
 from orbitmq.broker.fast_path.permits import Permits
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -31,7 +31,7 @@ from orbitmq.broker.role import RoleChanged, RoleState
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.ids import month_borders_ms, pack_ip
-from orbitmq.runtime.seam import Host
+from orbitmq.runtime.seam import HostFacts
 from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
 from orbitmq.store.ports import HotStore
@@ -60,7 +60,7 @@ class FastPath:
         metadata: MetadataAccess,
         long_polling: LongPolling,
         counters: Counters,
-        host: Host,
+        host: HostFacts,
     ) -> None:
         self._config = config
         self._host = host
@@ -319,10 +319,10 @@ class FastPath:
         """Let a pull wait; ``False`` when too many pulls wait: the ordinary handler tells the client."""
         pulls = self._frames.pulls
         topic = self._permits.keys[pulls.park_row][1]
-        waiter = WaitingPull(connection, frame, pulls.park_offset, self._wake)
+        waiter = HeldFrame(connection, frame, pulls.park_offset, self._wake)
         return self._long_polling.park(topic, pulls.park_queue, waiter, pulls.park_ms)
 
-    def _wake(self, waiter: WaitingPull) -> bool | None:
+    def _wake(self, waiter: HeldFrame) -> bool | None:
         """Try to answer a waiting pull; ``None`` when the pull is for the ordinary handler."""
         if self._stale:
             self._refresh()

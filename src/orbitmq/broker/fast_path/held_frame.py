@@ -9,8 +9,8 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.frame import decode_frame
 
 
-class WaitingPull:
-    """A parked pull request, kept as the frame that it came in (see ``long_polling.Waiter``).
+class HeldFrame:
+    """A parked pull request, kept as the frame that it came in (see ``held_pulls.PullWaiter``).
 
     When messages come, the frame goes through the fast path again, which then finds them. All other cases
     (its time is over, its topic is gone, the fast path no longer takes it) are left to the ordinary
@@ -24,7 +24,7 @@ class WaitingPull:
         connection: ServerConnection,
         frame: bytes,
         offset: int,
-        answer: Callable[[WaitingPull], bool | None],
+        answer: Callable[[HeldFrame], bool | None],
     ) -> None:
         self.connection = connection
         self.frame = frame

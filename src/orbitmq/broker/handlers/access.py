@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.auth.access_requests import AccessRequests
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.wire.command import Command
 
 
-class AccessHandlers(Family):
+class AccessHandlers(HandlerFamily):
     """Changes and listings."""
 
     def __init__(self, requests: AccessRequests) -> None:

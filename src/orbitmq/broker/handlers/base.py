@@ -17,7 +17,7 @@ Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
 T = TypeVar("T")
 
 
-class Family(ABC):
+class HandlerFamily(ABC):
     """Handlers of related request codes. Its constructor takes the services that it calls, no others."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from orbitmq.broker.clients.heartbeats import Heartbeats
 from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client
-from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, answer_with, reply_after
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.message.model import MessageQueue
@@ -31,7 +31,7 @@ async def _reply_when(done: Awaitable[None], reply: Command) -> Command:
     return reply
 
 
-class ClientHandlers(Family):
+class ClientHandlers(HandlerFamily):
     """Heartbeats and what follows from them."""
 
     def __init__(self, heartbeats: Heartbeats, listing: ClientListing, filters: Filters) -> None:
@@ -97,7 +97,7 @@ class ClientHandlers(Family):
         return command.reply(body=self._listing.all_producers().encode())
 
 
-class AssignmentHandlers(Family):
+class AssignmentHandlers(HandlerFamily):
     """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, assignments: Assignments) -> None:
@@ -125,7 +125,7 @@ class AssignmentHandlers(Family):
         return command.reply(body=self._assignments.modes().encode())
 
 
-class ForwardHandlers(Family):
+class ForwardHandlers(HandlerFamily):
     """Requests that a consumer answers."""
 
     def __init__(self, requests: ConsumerRequests) -> None:
@@ -166,7 +166,7 @@ def _statuses(command: Command, statuses: dict[str, dict[MessageQueue, int]]) ->
     return command.reply(body=GetConsumerStatusBody(consumer_table=statuses).encode())
 
 
-class QueueLockHandlers(Family):
+class QueueLockHandlers(HandlerFamily):
     """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ of a broker without replication."""
 
     def __init__(self, locks: QueueLocks, metadata: MetadataAccess) -> None:

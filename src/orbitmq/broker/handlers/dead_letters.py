@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.dead_letters.redrives import Redrives
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire import all_bodies as bodies
 from orbitmq.wire import all_headers as headers
@@ -12,7 +12,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 
-class DeadLetterHandlers(Family):
+class DeadLetterHandlers(HandlerFamily):
     """START_REDRIVE, LIST_REDRIVES, CHANGE_REDRIVE."""
 
     def __init__(self, redrives: Redrives) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from orbitmq.broker.delay.progress import DelayProgress
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies.stats import DelayOffsetSerializeWrapper
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 
-class DelayHandlers(Family):
+class DelayHandlers(HandlerFamily):
     """GET_ALL_DELAY_OFFSET."""
 
     def __init__(self, delays: DelayProgress) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.clients.registry import ClientManager
-from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, reply_after
 from orbitmq.broker.handlers.tables import encode_with_tables
 from orbitmq.broker.metadata.administration import GroupAdministration
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -18,7 +18,7 @@ from orbitmq.wire.errors import RemotingError
 PAGE_SIZE = 2000
 
 
-class GroupHandlers(Family):
+class GroupHandlers(HandlerFamily):
     """Changes of the table of subscription groups, and of their forbidden topics."""
 
     def __init__(self, administration: GroupAdministration, groups: SubscriptionGroups) -> None:
@@ -61,7 +61,7 @@ class GroupHandlers(Family):
         return command.reply(remark="", body=body.encode())
 
 
-class GroupTableHandlers(Family):
+class GroupTableHandlers(HandlerFamily):
     """The table of subscription groups."""
 
     def __init__(self, groups: SubscriptionGroups) -> None:
@@ -106,7 +106,7 @@ class GroupTableHandlers(Family):
         return command.reply(body=config.encode())
 
 
-class GroupTopicHandlers(Family):
+class GroupTopicHandlers(HandlerFamily):
     """The topics of a group, and its subscriptions.
 
     Args:

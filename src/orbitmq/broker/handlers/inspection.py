@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, answer_with
 from orbitmq.broker.inspection.messages import FoundMessages, MessageLookup
 from orbitmq.broker.inspection.queues import QueueInspection
 from orbitmq.broker.statistics import Stats
@@ -16,7 +16,7 @@ from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers.pull import QueryMessageRequest, QueryMessageResponse, ViewMessageByIdRequest
 
 
-class InspectionHandlers(Family):
+class InspectionHandlers(HandlerFamily):
     """Requests that only read."""
 
     def __init__(self, stats: Stats, queues: QueueInspection) -> None:
@@ -59,7 +59,7 @@ class InspectionHandlers(Family):
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
-class QueryHandlers(Family):
+class QueryHandlers(HandlerFamily):
     """Messages by their keys and by their place in the log."""
 
     def __init__(self, lookup: MessageLookup) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, reply_after
 from orbitmq.broker.handlers.tables import encode_with_list, encode_with_table, encode_with_tables
 from orbitmq.broker.inspection.progress import ConsumeProgress
 from orbitmq.broker.messaging.group_reset import GroupReset
@@ -21,7 +21,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 
-class OffsetHandlers(Family):
+class OffsetHandlers(HandlerFamily):
     """Committed offsets."""
 
     def __init__(self, offsets: ConsumerOffsets, queues: QueueOffsets, reset: GroupReset) -> None:
@@ -80,7 +80,7 @@ class OffsetHandlers(Family):
         return reply_after(cloned, command)
 
 
-class QueueBoundHandlers(Family):
+class QueueBoundHandlers(HandlerFamily):
     """The bounds of queues, and searches by time."""
 
     def __init__(self, queues: QueueOffsets) -> None:
@@ -123,7 +123,7 @@ class QueueBoundHandlers(Family):
         return headers.GetEarliestMsgStoretimeResponse(timestamp=timestamp).reply_to(command)
 
 
-class ProgressHandlers(Family):
+class ProgressHandlers(HandlerFamily):
     """Statistics of consuming: offsets, lag and time spans."""
 
     def __init__(self, progress: ConsumeProgress) -> None:

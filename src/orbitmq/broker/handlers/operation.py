@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.inspection.runtime_info import RuntimeInfo
 from orbitmq.broker.live_settings import LiveSettings
 from orbitmq.broker.metadata.topics import TopicConfigs
@@ -21,7 +21,7 @@ from orbitmq.wire.headers.broker import GetBrokerConfigResponse
 log = logging.getLogger(__name__)
 
 
-class OperationHandlers(Family):
+class OperationHandlers(HandlerFamily):
     """Settings and state."""
 
     def __init__(
@@ -66,7 +66,7 @@ class OperationHandlers(Family):
         return command.reply(body=self._info.ha_status().encode())
 
 
-class CleaningHandlers(Family):
+class CleaningHandlers(HandlerFamily):
     """Expired files, and queues without a topic."""
 
     def __init__(self, store: MessageStore) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.base import Answer, Family, Handler, WaitingClient, answer_with
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, WaitingClient, answer_with
+from orbitmq.broker.pop.acknowledging import Acknowledging, Changed, MessageReceipt, Missed
 from orbitmq.broker.pop.requests import Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
-from orbitmq.broker.pop.settling import Changed, Missed, Settled, Settling
 from orbitmq.broker.to_master import ToMaster
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.peer_clock import LATE_MS
@@ -57,7 +57,7 @@ class WaitingPop(WaitingClient):
 _FROM_NEWEST = 1
 
 
-class PopHandlers(Family):
+class PopHandlers(HandlerFamily):
     """POP_MESSAGE, answered at once or when messages come."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, pops: Pops) -> None:
@@ -102,10 +102,10 @@ class PopHandlers(Family):
         return None if popped is None else client.response(popped)
 
 
-class PopAckHandlers(Family):
+class PopAckHandlers(HandlerFamily):
     """Acknowledgements, and changes of invisible times; a slave lets its master serve them."""
 
-    def __init__(self, settling: Settling, to_master: ToMaster) -> None:
+    def __init__(self, settling: Acknowledging, to_master: ToMaster) -> None:
         self._settling = settling
         self._to_master = to_master
 
@@ -123,7 +123,7 @@ class PopAckHandlers(Family):
     def ack(self, _connection: ServerConnection, command: Command) -> Answer:
         """Acknowledge a message; answered when that is on disk."""
         header = headers.AckMessageRequest.from_ext(command.ext)
-        settled = Settled(
+        settled = MessageReceipt(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
         )
         return answer_with(self._settling.acknowledge(settled), lambda _: command.reply())
@@ -139,7 +139,7 @@ class PopAckHandlers(Family):
     def change(self, _connection: ServerConnection, command: Command) -> Answer:
         """Give a message another invisible time, and a new receipt."""
         header = headers.ChangeMessageInvisibletimeRequest.from_ext(command.ext)
-        settled = Settled(
+        settled = MessageReceipt(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
         )
         outcome = self._settling.change(settled, header.invisible_time)
@@ -163,7 +163,7 @@ def _changed(command: Command, changed: Changed) -> Command:
     ).reply_to(command)
 
 
-class PopNoticeHandlers(Family):
+class PopNoticeHandlers(HandlerFamily):
     """NOTIFICATION: for clients that pop only when there are messages."""
 
     def __init__(self, clock: Clock, pops: Pops) -> None:
@@ -209,7 +209,7 @@ class _NoticeClient(WaitingClient):
         return headers.NotificationResponse(has_msg=has_messages).reply_to(self._command)
 
 
-class PopInspectionHandlers(Family):
+class PopInspectionHandlers(HandlerFamily):
     """PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, pops: Pops) -> None:

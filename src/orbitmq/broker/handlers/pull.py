@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.base import Answer, Family, Handler, WaitingClient
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, WaitingClient
 from orbitmq.broker.messaging.pulling import Pulled, Pulling, PullRequest, PullStatus
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.server import ServerConnection
@@ -42,7 +42,7 @@ def pull_response(command: Command, pulled: Pulled) -> Command:
     return response.reply_to(command, code=_CODES[pulled.status], remark=pulled.remark, body=pulled.body)
 
 
-class PullHandlers(Family):
+class PullHandlers(HandlerFamily):
     """PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
     def __init__(self, config: BrokerConfig, pulling: Pulling) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.quotas.table import QuotaTable
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies.base import encode_list
@@ -11,7 +11,7 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 
-class QuotaHandlers(Family):
+class QuotaHandlers(HandlerFamily):
     """SET_QUOTA and LIST_QUOTAS."""
 
     def __init__(self, table: QuotaTable) -> None:

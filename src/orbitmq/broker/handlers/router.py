@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 
 from orbitmq.auth.needs import ACCESS
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -24,7 +24,7 @@ class Router:
         ValueError: two families answer the same request code.
     """
 
-    def __init__(self, families: Iterable[Family]) -> None:
+    def __init__(self, families: Iterable[HandlerFamily]) -> None:
         self._routes: dict[int, Handler] = {}
         self._peers_log = LogLimiter(log)
         for family in families:
@@ -33,7 +33,7 @@ class Router:
                     raise ValueError(f"request code {code} has two handlers, the second is {handler}")
                 self._routes[code] = handler
 
-    def replace(self, families: Iterable[Family]) -> None:
+    def replace(self, families: Iterable[HandlerFamily]) -> None:
         """Add these handlers; they replace earlier ones for the same codes."""
         for family in families:
             self._routes.update(family.routes())

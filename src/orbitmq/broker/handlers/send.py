@@ -6,7 +6,7 @@ from functools import partial
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import REMARKS, RESPONSE_CODES
-from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, answer_with, reply_after
 from orbitmq.broker.messaging.reply import Replied, Reply
 from orbitmq.broker.messaging.send_back import ReturnedMessage, SendBack
 from orbitmq.broker.messaging.sending import Origin, Sending, SendRequest, Stored
@@ -58,7 +58,7 @@ def response_fields(config: BrokerConfig, response: SendMessageResponse) -> dict
     return ext
 
 
-class SendHandlers(Family):
+class SendHandlers(HandlerFamily):
     """SEND_MESSAGE in its three forms."""
 
     def __init__(self, config: BrokerConfig, sending: Sending) -> None:
@@ -91,7 +91,7 @@ class SendHandlers(Family):
         )
 
 
-class ReplyHandlers(Family):
+class ReplyHandlers(HandlerFamily):
     """SEND_REPLY_MESSAGE in its two forms."""
 
     def __init__(self, config: BrokerConfig, reply: Reply) -> None:
@@ -117,7 +117,7 @@ class ReplyHandlers(Family):
         return command.reply(code, replied.failure, response_fields(self._config, response))
 
 
-class SendBackHandlers(Family):
+class SendBackHandlers(HandlerFamily):
     """CONSUMER_SEND_MSG_BACK."""
 
     def __init__(self, send_back: SendBack) -> None:

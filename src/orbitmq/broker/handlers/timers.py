@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.handlers.base import Answer, Family, Handler, answer_with
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, answer_with
 from orbitmq.broker.timers.inspection import TimerInspection
 from orbitmq.broker.timers.progress import CHECK_BYTES
 from orbitmq.broker.timers.recall import Recall
@@ -16,7 +16,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send import RecallMessageRequest, RecallMessageResponse
 
 
-class TimerHandlers(Family):
+class TimerHandlers(HandlerFamily):
     """RECALL_MESSAGE, GET_TIMER_CHECK_POINT, GET_TIMER_METRICS."""
 
     def __init__(self, config: BrokerConfig, recall: Recall, inspection: TimerInspection) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.broker.clients.registry import ClientManager
-from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, reply_after
 from orbitmq.broker.handlers.tables import encode_with_table
 from orbitmq.broker.metadata import attributes
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 PAGE_SIZE = 2000
 
 
-class TopicHandlers(Family):
+class TopicHandlers(HandlerFamily):
     """Changes of the table of topics."""
 
     def __init__(self, administration: TopicAdministration) -> None:
@@ -68,7 +68,7 @@ def _filter_type(text: str) -> bodies.TopicFilterType:
         ) from None
 
 
-class TopicTableHandlers(Family):
+class TopicTableHandlers(HandlerFamily):
     """The table of topics, and the groups that read them."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler, reply_after
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, reply_after
 from orbitmq.broker.inspection.messages import MessageLookup
 from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.transactions.ending import EndingTransactions
@@ -20,7 +20,7 @@ from orbitmq.wire.headers.transaction import EndTransactionRequest, ResumeCheckH
 log = logging.getLogger(__name__)
 
 
-class TransactionHandlers(Family):
+class TransactionHandlers(HandlerFamily):
     """Commit, roll-back, and new checks for discarded half messages."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.broker.writers.fences import Epoch, Writers
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
@@ -10,7 +10,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.writer import BindWriterRequest
 
 
-class WriterHandlers(Family):
+class WriterHandlers(HandlerFamily):
     """BIND_WRITER."""
 
     def __init__(self, writers: Writers) -> None:

@@ -1,7 +1,7 @@
 """Shared parts of services that deliver: delay levels, timers, half messages, redeliveries of pop.
 
 Each service has its own loop, as each decides differently which messages are due. They share the list of
-messages handed to the outlet, the pauses after refusals and for a slow disk, and the choice of a message's
+messages handed to the sink, the pauses after refusals and for a slow disk, and the choice of a message's
 topic and queue.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from orbitmq.broker.events import Events
-from orbitmq.broker.messaging.outlet import Handed, Outlet
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleChanged
 from orbitmq.message import property_names, reserved
@@ -53,7 +53,7 @@ class Unsettled:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, Handed | None]] = deque()
+        self._waiting: deque[tuple[int, PendingDelivery | None]] = deque()
         self.handed = self.settled = 0
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Unsettled:
         self._waiting.clear()
         self.handed = self.settled = 0
 
-    def add(self, number: int, handed: Handed | None) -> None:
+    def add(self, number: int, handed: PendingDelivery | None) -> None:
         """A message was handed over; ``None``: there was no message to deliver."""
         self._waiting.append((number, handed))
         self.handed += 1
@@ -74,7 +74,7 @@ class Unsettled:
         """Whether no more may be handed over before the first message is stored."""
         return len(self._waiting) >= MAX_UNSETTLED
 
-    def settle(self) -> list[tuple[int, Handed | None]]:
+    def settle(self) -> list[tuple[int, PendingDelivery | None]]:
         """Remove stored messages from the front; returns their numbers."""
         done = []
         while self._waiting and _is_stored(self._waiting[0][1]):
@@ -96,11 +96,11 @@ class Unsettled:
                 return  # this broker's own log keeps the order
 
 
-def _is_stored(handed: Handed | None) -> bool:
+def _is_stored(handed: PendingDelivery | None) -> bool:
     return handed is None or handed.stored
 
 
-def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
+def take_stored(waiting: dict[Key, PendingDelivery]) -> list[Key]:
     """Remove and return all stored messages, in whatever order they were stored."""
     done = [key for key, handed in waiting.items() if handed.stored]
     for key in done:
@@ -109,15 +109,15 @@ def take_stored(waiting: dict[Key, Handed]) -> list[Key]:
 
 
 class Pauses:
-    """How long a service waits when the outlet refuses for now, or the disk is slow.
+    """How long a service waits when the sink refuses for now, or the disk is slow.
 
     Args:
         what: the messages, for the log.
     """
 
-    def __init__(self, clock: Clock, outlet: Outlet, what: str) -> None:
+    def __init__(self, clock: Clock, sink: DeliverySink, what: str) -> None:
         self._clock = clock
-        self._outlet = outlet
+        self._sink = sink
         self._what = what
         self._complained_at_s: float | None = None
 
@@ -127,18 +127,18 @@ class Pauses:
             return SETTLE_MS
         now_s, before_s = self._clock.monotonic(), self._complained_at_s
         # Without the right to lead, another broker delivers, and the change of role is in the log.
-        if self._outlet.leads and (before_s is None or now_s - before_s >= COMPLAIN_EVERY_S):
+        if self._sink.leads and (before_s is None or now_s - before_s >= COMPLAIN_EVERY_S):
             self._complained_at_s = now_s
             log.warning("%s wait: %s", self._what, error)
         return RETRY_AFTER_MS
 
-    async def for_disk(self, last: Handed | None) -> None:
+    async def for_disk(self, last: PendingDelivery | None) -> None:
         """Let other tasks run; with SYNC_FLUSH wait until the disk has kept up.
 
         Args:
             last: the message that was handed over last, if any.
         """
-        if last is None or not self._outlet.waits:
+        if last is None or not self._sink.waits:
             await asyncio.sleep(0)
             return
         try:
@@ -159,10 +159,10 @@ async def woken(wake: asyncio.Event, wait_ms: int | None) -> None:
 class RealPlaces:
     """The topic and the queue that the properties of a delayed or timer message name."""
 
-    def __init__(self, clock: Clock, events: Events, topics: TopicConfigs, outlet: Outlet) -> None:
+    def __init__(self, clock: Clock, events: Events, topics: TopicConfigs, sink: DeliverySink) -> None:
         self._clock = clock
         self._topics = topics
-        self._outlet = outlet
+        self._sink = sink
         self._patient_until_ms = 0
         events.subscribe(RoleChanged, self._role_changed)
 
@@ -184,7 +184,7 @@ class RealPlaces:
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL, f"it cannot go to queue {queue_text!r} of topic {topic!r}"
             )
-        if not self._outlet.own:
+        if not self._sink.own:
             return topic, queue_id
         config = self._topics.get(topic)
         if config is None:

@@ -10,7 +10,7 @@ from orbitmq.broker.messaging.waiting import HasDeadline, Waiting
 from orbitmq.runtime.seam import Clock
 
 
-class Waiter(HasDeadline, Protocol):
+class PullWaiter(HasDeadline, Protocol):
     """A pull that waits. ``offset`` is the first queue offset that it has not seen."""
 
     offset: int
@@ -20,7 +20,7 @@ class Waiter(HasDeadline, Protocol):
         ...
 
 
-class LongPolling(Waiting[tuple[str, int], Waiter]):
+class LongPolling(Waiting[tuple[str, int], PullWaiter]):
     """Waiting pulls by topic and queue.
 
     :meth:`on_arrival` is called after a write batch for queues with waiters.
@@ -46,7 +46,7 @@ class LongPolling(Waiting[tuple[str, int], Waiter]):
         """How many pulls wait for this queue."""
         return len(self.at((topic, queue_id)))
 
-    def park(self, topic: str, queue_id: int, waiter: Waiter, timeout_ms: int) -> bool:
+    def park(self, topic: str, queue_id: int, waiter: PullWaiter, timeout_ms: int) -> bool:
         """Let ``waiter`` wait ``timeout_ms`` (at most two minutes); ``False`` when too many wait already."""
         if len(self) >= self.limit:
             return False

@@ -20,7 +20,7 @@ from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.reserved import TAG
 from orbitmq.runtime.log_limiter import LogLimiter
-from orbitmq.runtime.seam import Host
+from orbitmq.runtime.seam import HostFacts
 from orbitmq.store import GetResult, GetStatus, MessageFilter, MessageStore
 from orbitmq.wire.bodies.client import MessageModel
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -142,7 +142,7 @@ class Pulling:
         long_polling: LongPolling,
         counters: Counters,
         filters: Filters,
-        host: Host,
+        host: HostFacts,
     ) -> None:
         self._config = config
         self._role = role
@@ -401,7 +401,7 @@ class Pulling:
 
 
 class _HeldPull:
-    """A pull that waits (see ``held_pulls.Waiter``). ``offset`` is the first one it has not seen."""
+    """A pull that waits (see ``held_pulls.PullWaiter``). ``offset`` is the first one it has not seen."""
 
     __slots__ = ("_pulling", "client", "filter", "group", "offset", "request")
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from orbitmq.broker.change_feed import Entry
+from orbitmq.broker.change_feed import FeedEntry
 from orbitmq.message.numbers import is_digits
 from orbitmq.runtime.again import write_again
 from orbitmq.runtime.seam import Files, Segment
@@ -74,7 +74,7 @@ def _frames(data: bytes, at: int = len(MAGIC)) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def change_frame(change: Entry) -> bytes:
+def change_frame(change: FeedEntry) -> bytes:
     """A change in a journal file."""
     return _frame(_CHANGE, change.encode())
 
@@ -192,13 +192,13 @@ class ChangeJournal:
             self._files.remove(self._path(number))
             self._numbers.remove(number)
 
-    def read(self) -> list[Entry]:
+    def read(self) -> list[FeedEntry]:
         """All changes on disk, in order; on the device too when this returns.
 
         Raises:
             OSError: the disk refused.
         """
-        changes: list[Entry] = []
+        changes: list[FeedEntry] = []
         self._numbers = sorted(
             int(name.removeprefix(PREFIX))
             for name in self._files.list_dir(self._folder)
@@ -212,7 +212,7 @@ class ChangeJournal:
             for kind, payload in _frames(data):
                 try:
                     if kind == _CHANGE:
-                        changes.append(Entry.decode(payload))
+                        changes.append(FeedEntry.decode(payload))
                     elif kind == _FILE:
                         self._remember(_decode_file(payload))
                 except ValueError as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.change_feed import ChangeFeed, FeedEntry
 from orbitmq.broker.component import StoredTable
 from orbitmq.broker.events import Events, TableSaved, TablesRead
 from orbitmq.broker.metadata.change_journal import ABSENT, ChangeJournal, KnownFile, change_frame
@@ -374,7 +374,7 @@ class Persistence:
             # These journal files are dropped with the first writing of the tables; new ones are begun.
             self._changed.set()
 
-    def _restore(self, change: Entry) -> None:
+    def _restore(self, change: FeedEntry) -> None:
         try:
             self._feed.restore(change)
         except ValueError as error:

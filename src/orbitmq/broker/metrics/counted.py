@@ -18,7 +18,7 @@ Attached: TypeAlias = Callable[[Exposition], Awaitable[None]]
 _STORED_ON = {"storage_type": "local", "storage_medium": "disk"}
 
 
-class Counted:
+class CountedMetrics:
     """Writes the metrics of :class:`Counts`, and those that attached parts count for themselves.
 
     Attributes:

@@ -6,7 +6,7 @@ import asyncio
 
 from orbitmq.broker.metrics.scrape import Scrape
 from orbitmq.monitoring.exposition import CONTENT_TYPE
-from orbitmq.monitoring.http import Answer
+from orbitmq.monitoring.http import HttpAnswer
 from orbitmq.runtime.tasks import in_slices
 
 PARTS_PER_TURN = 2
@@ -19,12 +19,12 @@ class MetricsPage:
         self._scrape = scrape
         self._reading: asyncio.Future[bytes] | None = None
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> HttpAnswer:
         """The page's present text."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._read())
             self._reading.add_done_callback(self._read_once)
-        return Answer(200, await asyncio.shield(self._reading), CONTENT_TYPE)
+        return HttpAnswer(200, await asyncio.shield(self._reading), CONTENT_TYPE)
 
     async def stop(self) -> None:
         """Cancel the reading that is under way."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.metrics.counted import Counted
+from orbitmq.broker.metrics.counted import CountedMetrics
 from orbitmq.broker.metrics.figures import Figures
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.monitoring.collection import Collection
@@ -27,7 +27,7 @@ class Scrape:
         self,
         config: BrokerConfig,
         figures: Figures,
-        counted: Counted,
+        counted: CountedMetrics,
         topics: Topics,
         reasons: Callable[[], Sequence[str]],
         serving: Callable[[], bool],

@@ -13,7 +13,7 @@ from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX, is_system_group
-from orbitmq.monitoring.exposition import Exposition, Row
+from orbitmq.monitoring.exposition import Exposition, LabelSet
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
@@ -25,7 +25,7 @@ HOT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Progress:
+class ConsumedQueue:
     """A group's progress in a queue.
 
     Attributes:
@@ -79,8 +79,8 @@ class Topics:
         self._clients = clients
         self._stats = stats
         # The labels of each group's topic and of each topic (without a group), those of the last scrape.
-        self._rows: dict[tuple[str, str], Row] = {}
-        self._rows_now: dict[tuple[str, str], Row] = {}
+        self._rows: dict[tuple[str, str], LabelSet] = {}
+        self._rows_now: dict[tuple[str, str], LabelSet] = {}
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
         """Add all figures of topics and groups, as long as the broker serves."""
@@ -90,15 +90,15 @@ class Topics:
             await self._lag(text, serving)
         self._rows, self._rows_now = self._rows_now, {}
 
-    def _row(self, topic: str, group: str) -> Row:
+    def _row(self, topic: str, group: str) -> LabelSet:
         key = topic, group
         row = self._rows_now.get(key) or self._rows.get(key)
         if row is None:
             is_system = self._is_system(topic, group)
             row = (
-                Row(consumer_group=group, topic=topic, is_retry="false", is_system=is_system)
+                LabelSet(consumer_group=group, topic=topic, is_retry="false", is_system=is_system)
                 if group
-                else Row(topic=topic, is_system=is_system)
+                else LabelSet(topic=topic, is_system=is_system)
             )
         self._rows_now[key] = row
         return row
@@ -207,7 +207,7 @@ class Topics:
                 if not topic.startswith(RETRY_PREFIX) and topic in self._topics:
                     yield group, topic
 
-    def _queues(self, group: str, topic: str, ends: Sequence[int], *, every: bool) -> list[Progress]:
+    def _queues(self, group: str, topic: str, ends: Sequence[int], *, every: bool) -> list[ConsumedQueue]:
         """The group's progress in each queue, without the times.
 
         Args:
@@ -223,12 +223,12 @@ class Topics:
             done = done_by_queue.get(queue, end)
             if done < end:
                 read = min(end, max(done, pulled_by_queue.get(queue, 0), reads.get(queue, 0)))
-                found.append(Progress(queue, done, read, end))
+                found.append(ConsumedQueue(queue, done, read, end))
             elif every:
-                found.append(Progress(queue, end, end, end))
+                found.append(ConsumedQueue(queue, end, end, end))
         return found
 
-    def _cold(self, topic: str, queues: Sequence[Progress]) -> list[int]:
+    def _cold(self, topic: str, queues: Sequence[ConsumedQueue]) -> list[int]:
         """Places of records that :meth:`_look_at_times` reads and that may not be in memory."""
         border = self._store.max_commit_log_offset - HOT_BYTES
         cold = []
@@ -241,7 +241,7 @@ class Topics:
                     cold.append(entry[0])
         return cold
 
-    def _look_at_times(self, topic: str, queue: Progress) -> None:
+    def _look_at_times(self, topic: str, queue: ConsumedQueue) -> None:
         if queue.done < queue.end:
             queue.oldest_lagging_ms = self._time(topic, queue.queue_id, queue.done)
         if queue.read == queue.done:
@@ -273,7 +273,7 @@ class _QueueLag:
             "orbitmq_consumer_queue_lag_latency_milliseconds", "gauge", "Age of the oldest of these"
         )
 
-    def add(self, group: str, topic: str, queues: Sequence[Progress], now: int) -> None:
+    def add(self, group: str, topic: str, queues: Sequence[ConsumedQueue], now: int) -> None:
         for queue in queues:
             labels = {"consumer_group": group, "topic": topic, "queue_id": str(queue.queue_id)}
             self._messages.add(queue.lag, **labels)

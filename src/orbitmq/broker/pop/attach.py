@@ -6,14 +6,14 @@ from functools import partial
 
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.pop import PopAckHandlers, PopHandlers, PopInspectionHandlers, PopNoticeHandlers
+from orbitmq.broker.pop.acknowledging import Acknowledging
+from orbitmq.broker.pop.group_positions import GroupPositions
 from orbitmq.broker.pop.hand_over import CheckPoints, marks
 from orbitmq.broker.pop.held_pops import HeldPops
-from orbitmq.broker.pop.moving import Moving
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import Popping
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.pop.service import Pops
-from orbitmq.broker.pop.settling import Settling
 from orbitmq.broker.pop.state import PopState
 
 
@@ -30,13 +30,13 @@ def attach(host: Host) -> Attachment:
         config, role, metadata, topics, offsets, store, in_flight, orders, s.counters, s.runtime.random
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
-    check_points = CheckPoints(config, clock, events, offsets, store, s.outlet, state)
-    moving = Moving(events, topics, offsets, store, in_flight, orders)
+    check_points = CheckPoints(config, clock, events, offsets, store, s.sink, state)
+    moving = GroupPositions(events, topics, offsets, store, in_flight, orders)
     revive = PopRevive(
-        config, clock, role, events, metadata, topics, s.groups, s.modes, store, s.outlet, state, orders,
+        config, clock, role, events, metadata, topics, s.groups, s.modes, store, s.sink, state, orders,
         check_points, moving, s.counts, held.release,
     )  # fmt: skip
-    settling = Settling(
+    settling = Acknowledging(
         config, role, clock, metadata, offsets, store, in_flight, orders,
         freed=pops.freed, early=check_points.early, save_soon=revive.save_soon,
     )  # fmt: skip

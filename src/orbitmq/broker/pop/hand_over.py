@@ -16,10 +16,10 @@ from typing import Any
 from orbitmq.broker.change_feed import POPS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TableSaved, TablesTold
-from orbitmq.broker.messaging.outlet import Outlet
+from orbitmq.broker.messaging.delivery_sink import DeliverySink
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.pop.in_flight import Delivery, PopQueue, Receipt
+from orbitmq.broker.pop.in_flight import PopDelivery, PopQueue, Receipt
 from orbitmq.broker.pop.receipts import revive_queue
 from orbitmq.broker.pop.state import MARKS, PopState
 from orbitmq.message import property_names, reserved
@@ -63,14 +63,14 @@ class CheckPoints:
         events: Events,
         offsets: ConsumerOffsets,
         store: MessageStore,
-        outlet: Outlet,
+        sink: DeliverySink,
         state: PopState,
     ) -> None:
         self._config = config
         self._clock = clock
         self._offsets = offsets
         self._store = store
-        self._outlet = outlet
+        self._sink = sink
         self._state = state
         self._in_flight = state.in_flight
         self._topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
@@ -229,7 +229,7 @@ class CheckPoints:
         receipt = (point.start_offset, point.pop_time)
         left -= self._early.pop((queue.key, receipt), set())
         if left:
-            delivery = Delivery(queue, point.start_offset, point.pop_time, point.invisible_time, left)
+            delivery = PopDelivery(queue, point.start_offset, point.pop_time, point.invisible_time, left)
             delivery.foreign = True
             self._state.adopt(queue, delivery)
 
@@ -263,14 +263,14 @@ class CheckPoints:
         """Write the deliveries in flight as check points, those due first before the others."""
         self._reads = False
         in_flight = [(delivery, queue) for queue in self._in_flight for delivery in queue.deliveries.values()]
-        if not in_flight or not self._outlet.own:
+        if not in_flight or not self._sink.own:
             return
         try:
             by_time = sorted(in_flight, key=lambda pair: pair[0].due_ms)
             async for delivery, queue in in_slices(by_time, RECORDS_PER_TURN):
                 message, properties = self._message(queue, delivery)
-                self._outlet.hand(message, properties)
-            await self._outlet.settle()
+                self._sink.hand(message, properties)
+            await self._sink.settle()
         except RemotingError as error:
             log.error("messages in flight are not written as check points: %s", error)
             return
@@ -278,7 +278,7 @@ class CheckPoints:
         for queue in self._in_flight:
             self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.next)
 
-    def _message(self, queue: PopQueue, delivery: Delivery) -> tuple[NewMessage, dict[str, str]]:
+    def _message(self, queue: PopQueue, delivery: PopDelivery) -> tuple[NewMessage, dict[str, str]]:
         offsets = sorted(delivery.left)
         point = PopCheckPoint(
             start_offset=delivery.start,

@@ -23,7 +23,7 @@ class Looked(Enum):
     ANSWERED_AND_MORE = auto()  # it was answered, and messages are left for the next pop
 
 
-class Waiter(HasDeadline, Protocol):
+class PopWaiter(HasDeadline, Protocol):
     """A waiting request."""
 
     def look(self) -> Looked:
@@ -31,7 +31,7 @@ class Waiter(HasDeadline, Protocol):
         ...
 
 
-class HeldPops(Waiting[Place, Waiter]):
+class HeldPops(Waiting[Place, PopWaiter]):
     """Waiting pops by topic, group and queue, in the order of arrival.
 
     Args:
@@ -65,7 +65,7 @@ class HeldPops(Waiting[Place, Waiter]):
     # -- waiting ---------------------------------------------------------------------------------------
 
     def park(
-        self, place: Place, waiter: Waiter, sources: Iterable[tuple[str, Iterable[int]]], wait_ms: int
+        self, place: Place, waiter: PopWaiter, sources: Iterable[tuple[str, Iterable[int]]], wait_ms: int
     ) -> bool:
         """Let ``waiter`` wait; ``False`` when too many already do.
 
@@ -84,7 +84,7 @@ class HeldPops(Waiting[Place, Waiter]):
             self._watch_all(topic, known[place])
         return True
 
-    def look_at(self, place: Place, waiter: Waiter, time_ms: int) -> None:
+    def look_at(self, place: Place, waiter: PopWaiter, time_ms: int) -> None:
         """Let a waiter look again at the time when a queue becomes free."""
         self.look_in(place, waiter, time_ms - self._clock.now_ms())
 
@@ -102,7 +102,7 @@ class HeldPops(Waiting[Place, Waiter]):
 
     # -- waking ----------------------------------------------------------------------------------------
 
-    def look(self, held: Held[Place, Waiter]) -> None:
+    def look(self, held: Held[Place, PopWaiter]) -> None:
         if held.waiter.look() is not Looked.WAITS:
             self.drop(held)
 

@@ -26,7 +26,7 @@ def queue_key(topic: str, group: str, queue_id: int) -> str:
     return f"{topic}{SEPARATOR}{group}{SEPARATOR}{queue_id}"
 
 
-class Delivery:
+class PopDelivery:
     """The messages that one pop took from one queue and are still in flight. Times are ms since the epoch.
 
     Attributes:
@@ -108,11 +108,11 @@ class PopQueue:
         self.queue_id = queue_id
         self.key = queue_key(topic, group, queue_id)
         self.next = 0
-        self.deliveries: dict[Receipt, Delivery] = {}
+        self.deliveries: dict[Receipt, PopDelivery] = {}
         self.in_flight = 0
         self.told = -1
         # (lowest offset, order of entry, delivery); ended deliveries are taken off when they come up.
-        self._lowest: list[tuple[int, int, Delivery]] = []
+        self._lowest: list[tuple[int, int, PopDelivery]] = []
 
     @property
     def floor(self) -> int:
@@ -127,7 +127,7 @@ class PopQueue:
                 heapq.heappush(lowest, (min(delivery.left), number, delivery))
         return min(lowest[0][0], self.next) if lowest else self.next
 
-    def enter(self, delivery: Delivery, number: int) -> None:
+    def enter(self, delivery: PopDelivery, number: int) -> None:
         """Add a delivery."""
         self.deliveries[delivery.receipt] = delivery
         self.in_flight += len(delivery.left)
@@ -138,7 +138,7 @@ class PopQueue:
 
 
 # Called with a queue and a delivery of it that changed; without messages left it has ended.
-DeliveryChanged: TypeAlias = Callable[[PopQueue, Delivery], object]
+DeliveryChanged: TypeAlias = Callable[[PopQueue, PopDelivery], object]
 # Called with each queue whose ``next`` or ``floor`` may have changed.
 QueueMoved: TypeAlias = Callable[[PopQueue], object]
 
@@ -163,7 +163,7 @@ class InFlight:
         self._moved = moved
         self._queues: dict[tuple[str, str, int], PopQueue] = {}
         # (due time, order of entry, queue, delivery); entries of ended deliveries stay until they come up.
-        self._due: list[tuple[int, int, PopQueue, Delivery]] = []
+        self._due: list[tuple[int, int, PopQueue, PopDelivery]] = []
         self._entered = 0
         self._alive = 0
 
@@ -205,9 +205,9 @@ class InFlight:
         now_ms: int,
         invisible_ms: int,
         owner: str = "",
-    ) -> Delivery:
+    ) -> PopDelivery:
         """A pop that began at ``start`` takes messages; the next pop begins at ``next_offset``."""
-        delivery = Delivery(queue, start, now_ms, invisible_ms, offsets)
+        delivery = PopDelivery(queue, start, now_ms, invisible_ms, offsets)
         delivery.owner = owner
         self._enter(queue, delivery)
         queue.next = next_offset
@@ -230,14 +230,14 @@ class InFlight:
             self.remove(queue, delivery, done)
         return done
 
-    def delivery(self, queue: PopQueue, receipt: Receipt) -> Delivery | None:
+    def delivery(self, queue: PopQueue, receipt: Receipt) -> PopDelivery | None:
         """The delivery of a receipt; ``None`` when it has ended or its messages are leaving."""
         delivery = queue.deliveries.get(receipt)
         return None if delivery is None or delivery.leaving else delivery
 
     def change(
         self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, invisible_ms: int
-    ) -> Delivery | None:
+    ) -> PopDelivery | None:
         """Give one message another deadline, and with it another receipt.
 
         Returns:
@@ -246,7 +246,7 @@ class InFlight:
         delivery = self.delivery(queue, receipt)
         if delivery is None or offset not in delivery.left:
             return None
-        changed = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
+        changed = PopDelivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
         self._split(queue, delivery, changed)
         return changed
 
@@ -277,36 +277,36 @@ class InFlight:
         self._add(queue, self._dead(queue, offset, now_ms, why))
 
     @staticmethod
-    def _dead(queue: PopQueue, offset: int, now_ms: int, why: tuple[str, str]) -> Delivery:
-        dead = Delivery(queue, offset, _free_time(queue, offset, now_ms), 0, (offset,))
+    def _dead(queue: PopQueue, offset: int, now_ms: int, why: tuple[str, str]) -> PopDelivery:
+        dead = PopDelivery(queue, offset, _free_time(queue, offset, now_ms), 0, (offset,))
         dead.dead, dead.why_dead = True, why
         return dead
 
-    def add(self, queue: PopQueue, offset: int, *, now_ms: int, invisible_ms: int) -> Delivery:
+    def add(self, queue: PopQueue, offset: int, *, now_ms: int, invisible_ms: int) -> PopDelivery:
         """Keep a message invisible that another broker has dealt out."""
-        added = Delivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
+        added = PopDelivery(queue, offset, _free_time(queue, offset, now_ms), invisible_ms, (offset,))
         self._add(queue, added)
         return added
 
-    def _add(self, queue: PopQueue, added: Delivery) -> None:
+    def _add(self, queue: PopQueue, added: PopDelivery) -> None:
         self._enter(queue, added)
         self._changed(queue, added)
         self.tell(queue)
 
-    def postpone(self, queue: PopQueue, delivery: Delivery, offset: int, delay_ms: int) -> None:
+    def postpone(self, queue: PopQueue, delivery: PopDelivery, offset: int, delay_ms: int) -> None:
         """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""
         time_ms = _free_time(queue, offset, delivery.pop_time_ms)
-        later = Delivery(queue, offset, time_ms, delivery.due_ms + delay_ms - time_ms, (offset,))
+        later = PopDelivery(queue, offset, time_ms, delivery.due_ms + delay_ms - time_ms, (offset,))
         later.postponed = True
         self._split(queue, delivery, later)
 
-    def _split(self, queue: PopQueue, delivery: Delivery, changed: Delivery) -> None:
+    def _split(self, queue: PopQueue, delivery: PopDelivery, changed: PopDelivery) -> None:
         """Move messages to a delivery of their own; at every moment they are in a delivery."""
         self._enter(queue, changed)
         self._changed(queue, changed)
         self.remove(queue, delivery, set(changed.left))
 
-    def remove(self, queue: PopQueue, delivery: Delivery, offsets: set[int]) -> None:
+    def remove(self, queue: PopQueue, delivery: PopDelivery, offsets: set[int]) -> None:
         """Messages of a delivery are no longer in flight."""
         before = len(delivery.left)
         delivery.left -= offsets
@@ -328,9 +328,9 @@ class InFlight:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, Delivery]]:
+    def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, PopDelivery]]:
         """Up to ``most`` overdue deliveries. They are leaving: their receipts are no longer valid."""
-        found: list[tuple[PopQueue, Delivery]] = []
+        found: list[tuple[PopQueue, PopDelivery]] = []
         while len(found) < most and self._due and self._due[0][0] <= now_ms:
             _, _, queue, delivery = heapq.heappop(self._due)
             if not delivery.left:
@@ -342,7 +342,7 @@ class InFlight:
             found.append((queue, delivery))
         return found
 
-    def again(self, queue: PopQueue, delivery: Delivery, at_ms: int) -> None:
+    def again(self, queue: PopQueue, delivery: PopDelivery, at_ms: int) -> None:
         """A due delivery could not leave, or only in part: it is due again at ``at_ms``."""
         self._entered += 1
         heapq.heappush(self._due, (at_ms, self._entered, queue, delivery))
@@ -388,7 +388,7 @@ class InFlight:
         self._due.clear()
         self._alive = 0
 
-    def restore(self, queue: PopQueue, delivery: Delivery) -> None:
+    def restore(self, queue: PopQueue, delivery: PopDelivery) -> None:
         """Add a delivery that an earlier run, or another broker, has made."""
         known = queue.deliveries.pop(delivery.receipt, None)
         if known is not None:
@@ -400,7 +400,7 @@ class InFlight:
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _enter(self, queue: PopQueue, delivery: Delivery) -> None:
+    def _enter(self, queue: PopQueue, delivery: PopDelivery) -> None:
         self._entered += 1
         self._alive += 1
         queue.enter(delivery, self._entered)

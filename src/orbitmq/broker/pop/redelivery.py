@@ -15,7 +15,7 @@ from orbitmq.broker.messaging.stored import copied
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.pop.in_flight import Delivery, PopQueue
+from orbitmq.broker.pop.in_flight import PopDelivery, PopQueue
 from orbitmq.broker.pop.receipts import INVISIBLE_LIMITS_MS, with_receipt
 from orbitmq.broker.pop.requests import Sources
 from orbitmq.message import property_names, reserved
@@ -107,7 +107,7 @@ class Redeliveries:
         return False
 
     def message(
-        self, queue: PopQueue, delivery: Delivery, record: Record, topic: str
+        self, queue: PopQueue, delivery: PopDelivery, record: Record, topic: str
     ) -> tuple[NewMessage, dict[str, str]]:
         """The message as its redelivery, counted once more (behaviour PE-03), with its properties."""
         properties = decode_properties(record.properties)

@@ -22,16 +22,16 @@ from orbitmq.broker.messaging.delivering import (
     take_stored,
     woken,
 )
-from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery, is_not_now
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.pop import retry_policy
+from orbitmq.broker.pop.group_positions import GroupPositions
 from orbitmq.broker.pop.hand_over import CheckPoints
-from orbitmq.broker.pop.in_flight import Delivery, PopQueue
-from orbitmq.broker.pop.moving import Moving
+from orbitmq.broker.pop.in_flight import PopDelivery, PopQueue
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.redelivery import Redeliveries
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Sources
@@ -87,11 +87,11 @@ class PopRevive(Component):
         groups: SubscriptionGroups,
         modes: RequestModes,
         store: MessageStore,
-        outlet: Outlet,
+        sink: DeliverySink,
         state: PopState,
         orders: OrderedPops,
         check_points: CheckPoints,
-        moving: Moving,
+        moving: GroupPositions,
         counts: Counts,
         answer_pops: Callable[[str, str], None],
     ) -> None:
@@ -104,7 +104,7 @@ class PopRevive(Component):
         self._modes = modes
         self._answer_pops = answer_pops
         self._store = store
-        self._outlet = outlet
+        self._sink = sink
         self.state = state
         self._in_flight = state.in_flight
         self._orders = orders
@@ -114,16 +114,16 @@ class PopRevive(Component):
         self._sources = Sources(config, topics)
         self._redeliveries = Redeliveries(config, clock, metadata, topics, modes, store, self._sources)
         self._revived = Revived(store, topics, self._in_flight, self._redeliveries.targets)
-        self._pauses = Pauses(clock, outlet, self.name)
+        self._pauses = Pauses(clock, sink, self.name)
         # Messages that were put, and are in flight until their redeliveries are stored.
-        self._on_the_way: dict[tuple[PopQueue, Delivery, int], Handed] = {}
+        self._on_the_way: dict[tuple[PopQueue, PopDelivery, int], PendingDelivery] = {}
         self._refused: dict[str, int] = {}
         self._wake = state.wake
         self._led_otherwise = False
         self._anew = True  # redeliveries from before this start are not known yet
         self._running = False
         self._saving = False
-        outlet.on_stored(self._wake.set)
+        sink.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(RequestModeSet, lambda event: self._mode_set(event.mode))
 
@@ -166,7 +166,7 @@ class PopRevive(Component):
 
     async def _settle_all(self) -> None:
         if self._on_the_way:
-            await self._outlet.settle()
+            await self._sink.settle()
             self._settle()
             now = self._clock.now_ms()
             for queue, delivery, _ in self._on_the_way:
@@ -211,10 +211,10 @@ class PopRevive(Component):
             if not due:
                 break
             await self._leave_all(due)
-        if len(self._on_the_way) > before and self._outlet.waits:
-            await self._outlet.settle()
+        if len(self._on_the_way) > before and self._sink.waits:
+            await self._sink.settle()
 
-    async def _leave_all(self, due: list[tuple[PopQueue, Delivery]]) -> None:
+    async def _leave_all(self, due: list[tuple[PopQueue, PopDelivery]]) -> None:
         waiting = deque(due)
         try:
             # A redelivery must not outlive the pop of the message that it repeats.
@@ -231,7 +231,7 @@ class PopRevive(Component):
             for queue, delivery in waiting:
                 self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
 
-    def _later(self, queue: PopQueue, delivery: Delivery, error: RemotingError) -> None:
+    def _later(self, queue: PopQueue, delivery: PopDelivery, error: RemotingError) -> None:
         """A delivery could not be put, or only some of its messages."""
         if is_not_now(error):
             wait_ms = self._pauses.after_ms(error)
@@ -241,7 +241,7 @@ class PopRevive(Component):
             log.error("messages of %s cannot be redelivered, try %d: %s", queue.key, tries, error)
         self._in_flight.again(queue, delivery, self._clock.now_ms() + wait_ms)
 
-    async def _leave(self, queue: PopQueue, delivery: Delivery) -> None:
+    async def _leave(self, queue: PopQueue, delivery: PopDelivery) -> None:
         """Put a delivery's messages into the topics from which they will be popped again.
 
         Raises:
@@ -269,7 +269,7 @@ class PopRevive(Component):
                 continue
             message, properties = self._redeliveries.message(queue, delivery, record, topic)
             try:
-                self._on_the_way[queue, delivery, offset] = self._outlet.hand(message, properties)
+                self._on_the_way[queue, delivery, offset] = self._sink.hand(message, properties)
                 if topic.startswith(reserved.DLQ_PREFIX):
                     self._counts.dead[queue.group, pop_info.normal_topic(queue.topic, queue.group)] += 1
             except RemotingError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.pop.in_flight import Delivery, InFlight, PopQueue
+from orbitmq.broker.pop.in_flight import InFlight, PopDelivery, PopQueue
 from orbitmq.message import property_names
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.properties import decode_properties
@@ -58,15 +58,15 @@ class Revived:
                 if stored:
                     self._in_flight.remove(queue, delivery, stored)
 
-    async def _overdue(self, now_ms: int) -> dict[str, list[tuple[PopQueue, Delivery]]]:
-        overdue: dict[str, list[tuple[PopQueue, Delivery]]] = {}
+    async def _overdue(self, now_ms: int) -> dict[str, list[tuple[PopQueue, PopDelivery]]]:
+        overdue: dict[str, list[tuple[PopQueue, PopDelivery]]] = {}
         async for queue, delivery in in_slices(self._deliveries(), LOOKS):
             if delivery.due_ms <= now_ms:
                 for topic in self._targets(queue):
                     overdue.setdefault(topic, []).append((queue, delivery))
         return overdue
 
-    def _deliveries(self) -> Iterator[tuple[PopQueue, Delivery]]:
+    def _deliveries(self) -> Iterator[tuple[PopQueue, PopDelivery]]:
         for queue in self._in_flight:
             for delivery in list(queue.deliveries.values()):
                 yield queue, delivery

@@ -255,7 +255,7 @@ def _queues(config: TopicConfig, queue_id: int) -> list[int]:
 
 
 class _WaitingPop:
-    """A pop that waits (see ``held_pops.Waiter``)."""
+    """A pop that waits (see ``held_pops.PopWaiter``)."""
 
     __slots__ = ("_pops", "client", "filter", "request")
 

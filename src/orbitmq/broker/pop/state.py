@@ -16,7 +16,7 @@ import msgspec
 from orbitmq.broker.change_feed import POP_DELIVERIES, POPS, ChangeFeed, FedTable
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.pretty import file_text, quoted
-from orbitmq.broker.pop.in_flight import SEPARATOR, Delivery, InFlight, PopQueue, of_runs, runs
+from orbitmq.broker.pop.in_flight import SEPARATOR, InFlight, PopDelivery, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
 # The table's entry that is not a queue but its marks, see :func:`hand_over.marks`.
@@ -75,7 +75,7 @@ class PopState:
     def _begin(self, topic: str, group: str, queue_id: int) -> int:
         return max(0, self._offsets.query(group, topic, queue_id) or 0)
 
-    def _delivery_changed(self, queue: PopQueue, delivery: Delivery) -> None:
+    def _delivery_changed(self, queue: PopQueue, delivery: PopDelivery) -> None:
         left = delivery.left
         self._feed.changed(POP_DELIVERIES, delivery.key, delivery if left else None)
         if left and delivery.due_ms < self.looks_at_ms:
@@ -99,12 +99,12 @@ class PopState:
     def _positions(self) -> list[tuple[str, int]]:
         return [(queue.key, queue.next) for queue in self.in_flight if queue.next >= 0]
 
-    def _deliveries(self) -> list[tuple[str, Delivery]]:
+    def _deliveries(self) -> list[tuple[str, PopDelivery]]:
         return [
             (delivery.key, delivery) for queue in self.in_flight for delivery in queue.deliveries.values()
         ]
 
-    def adopt(self, queue: PopQueue, delivery: Delivery) -> None:
+    def adopt(self, queue: PopQueue, delivery: PopDelivery) -> None:
         """Add a delivery of another broker."""
         self.in_flight.restore(queue, delivery)
         self._delivery_changed(queue, delivery)
@@ -195,7 +195,7 @@ def _plain_position(value: int | list[int]) -> int | list[int]:
     return value
 
 
-def _plain(delivery: Delivery) -> Plain:
+def _plain(delivery: PopDelivery) -> Plain:
     bits = _POSTPONED * delivery.postponed + _FOREIGN * delivery.foreign + _DEAD * delivery.dead
     owner = (delivery.owner,) if delivery.owner else ()
     return [delivery.invisible_ms, bits, *runs(delivery.left, delivery.start), *owner]
@@ -205,10 +205,10 @@ def _offsets_of(plain: Plain, start: int) -> Iterator[int]:
     return of_runs([number for number in plain[2:] if isinstance(number, int)], start)
 
 
-def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: Plain | None) -> Delivery:
+def _delivery(queue: PopQueue, start: int, pop_time_ms: int, plain: Plain | None) -> PopDelivery:
     if plain is None:
-        return Delivery(queue, start, pop_time_ms, 0, ())
-    delivery = Delivery(queue, start, pop_time_ms, int(plain[0]), _offsets_of(plain, start))
+        return PopDelivery(queue, start, pop_time_ms, 0, ())
+    delivery = PopDelivery(queue, start, pop_time_ms, int(plain[0]), _offsets_of(plain, start))
     bits = int(plain[1])
     delivery.postponed = bool(bits & _POSTPONED)
     delivery.foreign = bool(bits & _FOREIGN)

@@ -48,7 +48,7 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Counted:
+class PauseCounts:
     """How often clients were made to wait for a quota, and how long in all."""
 
     pauses: int = 0
@@ -67,7 +67,7 @@ class Kept:
     quota: Quota
     inward: tuple[Bucket, Bucket]
     outward: tuple[Bucket, Bucket]
-    counted: tuple[Counted, Counted] = field(default_factory=lambda: (Counted(), Counted()))
+    counted: tuple[PauseCounts, PauseCounts] = field(default_factory=lambda: (PauseCounts(), PauseCounts()))
 
 
 def kept(quota: Quota, now: float) -> Kept:

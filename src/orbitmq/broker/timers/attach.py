@@ -19,7 +19,7 @@ def attach(host: Host) -> Attachment:
     clock = s.runtime.clock
     delivered = DeliveredTimers(s.runtime.threads, s.store, s.config.broker_name)
     timers = TimerService(
-        s.runtime, s.config, s.events, s.store, s.outlet, s.topics, s.feed, delivered, s.counts
+        s.runtime, s.config, s.events, s.store, s.sink, s.topics, s.feed, delivered, s.counts
     )
     s.append.hooks.append(s.timer_hook.timed)
 

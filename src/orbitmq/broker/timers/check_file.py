@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orbitmq.broker.timers.progress import FILE_BYTES, Check, Progress, decode_file, encode_file
+from orbitmq.broker.timers.progress import FILE_BYTES, Check, TimerProgress, decode_file, encode_file
 from orbitmq.runtime.seam import Runtime, Segment
 
 log = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ class CheckFile:
         # Whether there was a write since the last sync began.
         self._written = False
 
-    def load(self) -> tuple[Check, Progress] | None:
+    def load(self) -> tuple[Check, TimerProgress] | None:
         """The file's content; ``None`` when there is no file."""
         return decode_file(self._files.read_bytes(self._path)) if self._files.exists(self._path) else None
 
-    def write(self, check: Check, progress: Progress) -> None:
+    def write(self, check: Check, progress: TimerProgress) -> None:
         """Write the file, and let the bytes go to the device meanwhile.
 
         Raises:

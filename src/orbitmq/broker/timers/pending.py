@@ -11,14 +11,14 @@ from enum import Enum
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.timers import forms, placing, units
+from orbitmq.broker.timers.already_delivered import AlreadyDelivered
 from orbitmq.broker.timers.forms import Timer
 from orbitmq.broker.timers.hand_over import without_delivered, write_wheel
-from orbitmq.broker.timers.over import Over
-from orbitmq.broker.timers.progress import Progress, due_of, first_slot_left, mark, place_of
+from orbitmq.broker.timers.progress import TimerProgress, due_of, first_slot_left, mark, place_of
 from orbitmq.broker.timers.recalled import Recalled
 from orbitmq.broker.timers.rolling import Rolling
 from orbitmq.broker.timers.timer_log import Fields, TimerLog
-from orbitmq.broker.timers.trusted import TrustedLog
+from orbitmq.broker.timers.valid_log_end import ValidLogEnd
 from orbitmq.broker.timers.wheel import NONE, Wheel
 from orbitmq.errors import OrbitError
 from orbitmq.message import reserved
@@ -66,8 +66,8 @@ class PendingTimers:
         self._store = store
         self._log = timer_log
         self._precision = config.timer_precision_ms
-        self._over = Over()
-        self._trusted = TrustedLog(store)
+        self._over = AlreadyDelivered()
+        self._trusted = ValidLogEnd(store)
         self._is_current = False
         self.position = 0
         self.before = 0
@@ -112,7 +112,7 @@ class PendingTimers:
             self.leave()
             self._log.close()
 
-    def adopt(self, progress: Progress) -> None:
+    def adopt(self, progress: TimerProgress) -> None:
         """Continue with the messages read while another broker delivered.
 
         Raises:
@@ -135,7 +135,7 @@ class PendingTimers:
         """Release the files; :meth:`restore` opens them again."""
         self._log.close()
 
-    def restore(self, progress: Progress) -> Iterator[None]:
+    def restore(self, progress: TimerProgress) -> Iterator[None]:
         """Read the timer log, a piece at a time; :meth:`take` continues at its end.
 
         Raises:
@@ -196,10 +196,10 @@ class PendingTimers:
         for file, number in files.items():
             self._store.held.hold(file * file_bytes, number)
 
-    def _begin_from(self, progress: Progress) -> None:
+    def _begin_from(self, progress: TimerProgress) -> None:
         """Note the deliveries before the start, and the age of the first message not looked at."""
         unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
-        self._over = Over(progress, unread_ms) if unread_ms >= 0 else Over(progress)
+        self._over = AlreadyDelivered(progress, unread_ms) if unread_ms >= 0 else AlreadyDelivered(progress)
 
     def _uncount(self, unit: units.Unit) -> None:
         """A message no longer waits: another broker has delivered it."""
@@ -213,7 +213,7 @@ class PendingTimers:
         if magic & units.ROLL:
             self._rolling.add(key_hash)
 
-    def _resume(self, newest: units.Unit, progress: Progress, foreign: bool) -> bool:
+    def _resume(self, newest: units.Unit, progress: TimerProgress, foreign: bool) -> bool:
         """Continue after the last unit's message, which is in the commit log if the files belong together.
 
         Args:
@@ -235,7 +235,7 @@ class PendingTimers:
         self.position = max(self.position, position)
         return True
 
-    def rebuild(self, progress: Progress) -> None:
+    def rebuild(self, progress: TimerProgress) -> None:
         """Rebuild the timer log, from the oldest message of the timer topic.
 
         Raises:
@@ -405,7 +405,7 @@ class PendingTimers:
             self._recalled.pass_by(slot * self._precision)
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
-    def forget(self, progress: Progress) -> None:
+    def forget(self, progress: TimerProgress) -> None:
         """Another broker has delivered up to here: past slots need no memory and no file.
 
         Raises:
@@ -423,7 +423,7 @@ class PendingTimers:
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
-    def _is_delivered(self, slot: int, progress: Progress) -> bool:
+    def _is_delivered(self, slot: int, progress: TimerProgress) -> bool:
         """Whether all messages of a slot that still lasts are delivered."""
         for searched, unit in enumerate(self._chain(self._wheel.last(slot))):
             waits = unit.magic & units.DELETE or not progress.delivered(self._mark_of(unit))
@@ -436,7 +436,7 @@ class PendingTimers:
         first = self._loaded + 1 if slot is None else slot
         return min(first, first_slot_left(self._heap[0] - 1, self._precision)) if self._heap else first
 
-    def hand_over(self, files: Files, wheel_path: str, progress: Progress) -> None:
+    def hand_over(self, files: Files, wheel_path: str, progress: TimerProgress) -> None:
         """Leave the files as Apache's broker needs them: it works by whole slots.
 
         Raises:
@@ -460,7 +460,7 @@ class PendingTimers:
 
     # -- looking ---------------------------------------------------------------------------------------
 
-    def find(self, wanted: Timer, progress: Progress) -> Found:
+    def find(self, wanted: Timer, progress: TimerProgress) -> Found:
         """Whether a message is waiting; searches its slot.
 
         Args:

@@ -65,7 +65,7 @@ def place_of(mark: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TimerProgress:
     """How far timers are delivered.
 
     Attributes:
@@ -98,7 +98,7 @@ class Progress:
         """Whether all messages due by a time are delivered, also those after the place of a message."""
         return place < self.before and all_of(due_ms) <= self.done
 
-    def covers(self, other: Progress) -> bool:
+    def covers(self, other: TimerProgress) -> bool:
         """Whether everything delivered by ``other`` is delivered here."""
         own = ((self.before, self.done), *self.ahead)
         return (
@@ -110,7 +110,7 @@ class Progress:
             and all(map(self.delivered, other.alone))
         )
 
-    def joined(self, other: Progress) -> Progress:
+    def joined(self, other: TimerProgress) -> TimerProgress:
         """Everything delivered by either: two brokers of one name deliver out of one log."""
         pairs = sorted([(self.before, self.done), *self.ahead, (other.before, other.done), *other.ahead])
         kept: list[tuple[int, int]] = []
@@ -119,7 +119,7 @@ class Progress:
                 kept.insert(0, (before, up_to))
         *ahead, (before, done) = kept
         taken = max(one.taken for one in (self, other) if one.before == max(self.before, other.before))
-        joined = Progress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
+        joined = TimerProgress(done, taken, before, tuple(ahead[-MAX_AHEAD:]))
         alone = sorted(mark for mark in self.alone | other.alone if not joined.delivered(mark))
         return replace(joined, alone=frozenset(alone[:MAX_ALONE]))
 
@@ -128,28 +128,28 @@ class Progress:
         """The highest mark; no message above it is delivered."""
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
-    def within(self, taken: int, before: int) -> Progress:
+    def within(self, taken: int, before: int) -> TimerProgress:
         """This progress for a log that ends here now; ``before`` is used if its own is unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
         alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
-        return Progress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
+        return TimerProgress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
 
-    def advanced(self, done: int, taken: int, before: int) -> Progress:
+    def advanced(self, done: int, taken: int, before: int) -> TimerProgress:
         """Everything up to a higher mark is delivered, and more messages were looked at."""
         done = max(done, self.done)
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
         alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
-        return Progress(done, taken, before, ahead, alone)
+        return TimerProgress(done, taken, before, ahead, alone)
 
-    def taken_back(self, before_ms: int) -> Progress:
+    def taken_back(self, before_ms: int) -> TimerProgress:
         """Messages due later than this are not delivered, except those noted one by one."""
         most = all_of(before_ms)
         ahead = tuple((place, min(up_to, most)) for place, up_to in self.ahead)
         done = min(self.done, most)
         return replace(self, done=done, ahead=tuple(pair for pair in ahead if pair[1] > done))
 
-    def set_back(self, now_ms: int) -> Progress:
+    def set_back(self, now_ms: int) -> TimerProgress:
         """The clock was set back to before the mark; the caller knows all messages that are due now.
 
         The old mark stays for messages looked at until now; for later ones a new mark begins.
@@ -169,7 +169,7 @@ class Progress:
         return plain | {"alone": list(map(_pair, sorted(self.alone)))} if self.alone else plain
 
     @classmethod
-    def from_plain(cls, value: Mapping[str, Any]) -> Progress:
+    def from_plain(cls, value: Mapping[str, Any]) -> TimerProgress:
         """Read the values that :meth:`plain` gave.
 
         Raises:
@@ -231,13 +231,13 @@ class Check:
         )
 
 
-def check_of(progress: Progress, version: DataVersion, *, log_flushed: int = 0) -> Check:
+def check_of(progress: TimerProgress, version: DataVersion, *, log_flushed: int = 0) -> Check:
     """The file for Apache's broker: it works by whole slots, so it may repeat the last one."""
     read_ms = max(0, first_slot_left(progress.done, SECOND_MS) * SECOND_MS)
     return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
 
 
-def encode_file(check: Check, progress: Progress) -> bytes:
+def encode_file(check: Check, progress: TimerProgress) -> bytes:
     """The bytes of the file; the rest of its 4096 stays as it is."""
     head = check.encode()
     due, place = _pair(progress.done)
@@ -249,7 +249,7 @@ def encode_file(check: Check, progress: Progress) -> bytes:
     return head + bytes(_OURS_AT - len(head)) + ours + crc
 
 
-def decode_file(data: bytes) -> tuple[Check, Progress] | None:
+def decode_file(data: bytes) -> tuple[Check, TimerProgress] | None:
     """Read the file: our numbers if they belong to the seven before them, else those of Apache's broker.
 
     Returns:
@@ -261,11 +261,11 @@ def decode_file(data: bytes) -> tuple[Check, Progress] | None:
     ours = _decode_ours(data)
     if ours is None:
         taken = min(check.taken, check.master_taken)
-        ours = Progress(all_of(check.read_ms), max(0, taken))
+        ours = TimerProgress(all_of(check.read_ms), max(0, taken))
     return check, ours
 
 
-def _decode_ours(data: bytes) -> Progress | None:
+def _decode_ours(data: bytes) -> TimerProgress | None:
     if len(data) < _OURS_AT + _HEAD.size:
         return None
     magic, due, place, taken, before, count, singles = _HEAD.unpack_from(data, _OURS_AT)
@@ -281,4 +281,4 @@ def _decode_ours(data: bytes) -> Progress | None:
         for offset, on, where in (_AHEAD.unpack_from(data, at + n * _AHEAD.size) for n in range(count))
     )
     alone = frozenset(mark(on, where) for on, where in _ALONE.iter_unpack(data[alone_at:end]))
-    return Progress(mark(due, place), taken, before, ahead, alone)
+    return TimerProgress(mark(due, place), taken, before, ahead, alone)

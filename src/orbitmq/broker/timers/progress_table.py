@@ -9,14 +9,14 @@ from typing import Any
 from orbitmq.broker.change_feed import TIMERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Table
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.delay.delivered import ROLLED, TIMER, Delivery
+from orbitmq.broker.delay.delivered import ROLLED, TIMER, LoggedDelivery
 from orbitmq.broker.events import LogCut
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.check_file import CheckFile
 from orbitmq.broker.timers.pending import TOPIC
-from orbitmq.broker.timers.progress import Check, Progress, check_of, due_of
+from orbitmq.broker.timers.progress import Check, TimerProgress, check_of, due_of
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.topic import DataVersion
@@ -36,7 +36,7 @@ class ProgressTable:
         self._store = store
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
-        self._saved = Progress()
+        self._saved = TimerProgress()
         # The file is read when the progress is first used, once the queues are there: not with the tables.
         self._file_is_known = True
         self.told = False
@@ -44,7 +44,7 @@ class ProgressTable:
         feed.register(
             TIMERS,
             FedTable(
-                Progress.plain,
+                TimerProgress.plain,
                 self._apply,
                 self,
                 lambda: [("progress", self.saved)],
@@ -57,13 +57,13 @@ class ProgressTable:
         return (Table(TIMERS, self),)
 
     @property
-    def saved(self) -> Progress:
+    def saved(self) -> TimerProgress:
         """The last written progress, of this broker or another."""
         self._read_file()
         return self._saved
 
     @saved.setter
-    def saved(self, progress: Progress) -> None:
+    def saved(self, progress: TimerProgress) -> None:
         self._saved = progress
         self._file_is_known = True
 
@@ -95,11 +95,11 @@ class ProgressTable:
         own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
         self._saved = self._within(self._saved, own_end)
 
-    def load(self) -> Progress:
+    def load(self) -> TimerProgress:
         """The progress without messages that the log does not have."""
         return self._within(self.saved, self._store.end)
 
-    def _within(self, progress: Progress, end: int) -> Progress:
+    def _within(self, progress: TimerProgress, end: int) -> TimerProgress:
         high = self._store.max_offset(TOPIC, 0)
         if progress.before < 0:
             end = min(end, self._place_behind(min(progress.taken, high)))
@@ -110,7 +110,7 @@ class ProgressTable:
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
 
-    def take_back(self, lost: Iterable[Delivery]) -> bool:
+    def take_back(self, lost: Iterable[LoggedDelivery]) -> bool:
         """Take back deliveries in a tail of the log that is set aside; returns whether there were any.
 
         The progress goes back by due time: messages due since then that went to other masters are repeated
@@ -124,7 +124,7 @@ class ProgressTable:
         self._feed.changed(TIMERS, "progress", self.saved)
         return True
 
-    def _slot_of(self, lost: Delivery) -> int | None:
+    def _slot_of(self, lost: LoggedDelivery) -> int | None:
         """The slot in which a message waited, or an earlier time; ``None``: it is no timer.
 
         A delivery that names no message was made by a broker that may cut waits elsewhere.
@@ -147,7 +147,7 @@ class ProgressTable:
         self.saved = self.load()
         self._feed.changed(TIMERS, "progress", self.saved)
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: TimerProgress) -> None:
         """Write the progress, and tell other brokers.
 
         Raises:
@@ -166,7 +166,7 @@ class ProgressTable:
         """Another broker delivers, or has delivered: join its progress with ours."""
         if value is None:
             return
-        own, told = self.saved, Progress.from_plain(value)
+        own, told = self.saved, TimerProgress.from_plain(value)
         if own.before >= 0 or told.before >= 0:
             # RocketMQ's broker sends no place of the log: look it up, if ours has one to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
@@ -176,12 +176,12 @@ class ProgressTable:
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:
         """Set the progress of an earlier run; deliveries that it had taken back stay taken back."""
-        self.saved = Progress.from_plain(value)
+        self.saved = TimerProgress.from_plain(value)
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
         """Whether another broker's progress has deliveries unknown here."""
-        return value is not None and not self.saved.covers(Progress.from_plain(value))
+        return value is not None and not self.saved.covers(TimerProgress.from_plain(value))
 
     @property
     def check(self) -> Check:
@@ -200,6 +200,6 @@ class ProgressTable:
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``timerProgress.json``."""
         if content.get("progress"):
-            self.saved = Progress.from_plain(content["progress"])
+            self.saved = TimerProgress.from_plain(content["progress"])
         if content.get("dataVersion"):
             self.version = DataVersion.from_json(content["dataVersion"])

@@ -21,14 +21,14 @@ from orbitmq.broker.messaging.delivering import (
     Unsettled,
     woken,
 )
-from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery, is_not_now
 from orbitmq.broker.messaging.stored import record_at
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import LEADING, RoleChanged
 from orbitmq.broker.timers import forms
 from orbitmq.broker.timers.delivered import DeliveredTimers
 from orbitmq.broker.timers.pending import TOPIC, BrokenChainError, Found, PendingTimers
-from orbitmq.broker.timers.progress import MAX_ALONE, Progress, all_of, due_of, place_of
+from orbitmq.broker.timers.progress import MAX_ALONE, TimerProgress, all_of, due_of, place_of
 from orbitmq.broker.timers.progress_table import ProgressTable
 from orbitmq.broker.timers.timer_log import TimerLog
 from orbitmq.runtime.seam import Runtime
@@ -65,7 +65,7 @@ class TimerService(Component):
         config: BrokerConfig,
         events: Events,
         store: MessageStore,
-        outlet: Outlet,
+        sink: DeliverySink,
         topics: TopicConfigs,
         feed: ChangeFeed,
         search: DeliveredTimers,
@@ -74,9 +74,9 @@ class TimerService(Component):
         self._clock = runtime.clock
         self._config = config
         self._store = store
-        self._outlet = outlet
-        self._real_places = RealPlaces(runtime.clock, events, topics, outlet)
-        self._pauses = Pauses(runtime.clock, outlet, self.name)
+        self._sink = sink
+        self._real_places = RealPlaces(runtime.clock, events, topics, sink)
+        self._pauses = Pauses(runtime.clock, sink, self.name)
         self._search = search
         self._counts = counts
         self._files, self._threads = runtime.files, runtime.threads
@@ -88,12 +88,12 @@ class TimerService(Component):
         self.pending = PendingTimers(config, store, self._log)
         self.written = ProgressTable(runtime, config, store, feed)
         # The progress in memory; :attr:`written` follows it.
-        self._progress = Progress()
+        self._progress = TimerProgress()
         self._save_at_ms = 0
         self._unsettled = Unsettled()  # by mark; only messages too late for their time break its order
         # The progress that may be written once this many messages are settled and the timer log is on the
         # device up to a position.
-        self._snapshot: tuple[int, int, Progress] | None = None
+        self._snapshot: tuple[int, int, TimerProgress] | None = None
         self._snapshot_at_ms = 0
         self._retry_at_ms = 0
         self._ready = False
@@ -104,7 +104,7 @@ class TimerService(Component):
         self._already: set[int] = set()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
-        outlet.on_stored(self._wake.set)
+        sink.on_stored(self._wake.set)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(SettingsChanged, lambda _event: self._wake.set())
         events.subscribe(LogCut, self.written.cut)
@@ -164,7 +164,7 @@ class TimerService(Component):
 
     async def _save_handed(self) -> None:
         """Write the deliveries once all messages handed over are stored, if the disk takes them."""
-        await self._outlet.settle()
+        await self._sink.settle()
         try:
             # If this slave acted only for a moment, timers that it has read may not be on the device.
             await self._threads.run(self._log.sync)
@@ -178,7 +178,7 @@ class TimerService(Component):
         Raises:
             OSError: the disk refused.
         """
-        await self._outlet.settle()
+        await self._sink.settle()
         self._unsettled.settle()
         if self._unsettled:
             await self._threads.run(self._log.sync)
@@ -285,7 +285,7 @@ class TimerService(Component):
 
     async def _deliver(self, now: int) -> None:
         """Deliver due messages in order; all slots that have begun by ``now`` are loaded."""
-        last: Handed | None = None
+        last: PendingDelivery | None = None
         turn = 0
         self._look_at_clock(now)
         while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
@@ -312,7 +312,7 @@ class TimerService(Component):
             log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
             self._progress = self._progress.set_back(now)
 
-    def _move(self, first: int) -> Handed | None:
+    def _move(self, first: int) -> PendingDelivery | None:
         """Hand the first message to the sink; ``None``: there is no message to deliver.
 
         Raises:
@@ -344,7 +344,7 @@ class TimerService(Component):
             else:
                 _, queue_id = self._real_places.of(properties)
                 message = forms.delivered(record, properties, queue_id, now, self._config)
-            handed = self._outlet.hand(message, properties)
+            handed = self._sink.hand(message, properties)
             self._counts.timers_out[timer.topic] += 1
         except RemotingError as error:
             if is_not_now(error):
@@ -361,7 +361,7 @@ class TimerService(Component):
         # A recalled message must not be stored again: by its new slot, the recall would be forgotten.
         if timer.deletes is None and self.pending.is_recalled(timer):
             return True
-        return not self._outlet.own and self.pending.find(timer, self._progress) is Found.RECALLED
+        return not self._sink.own and self.pending.find(timer, self._progress) is Found.RECALLED
 
     def _next_look_ms(self) -> int:
         now = self._clock.now_ms()
@@ -412,7 +412,7 @@ class TimerService(Component):
             return
         if self._unsettled.settled < self._snapshot[0]:
             # If another group refuses one message, the messages that it takes must not wait for that one.
-            if not self._outlet.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
+            if not self._sink.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
                 self._save_around()
             return
         _, log_end, progress = self._snapshot
@@ -440,7 +440,7 @@ class TimerService(Component):
             return
         # Beyond this number, later messages are delivered again.
         later = sorted(mark for mark in self._unsettled.out_of_order() if mark > first)[:MAX_ALONE]
-        around = Progress(first - 1, self.pending.position, self.pending.before, alone=frozenset(later))
+        around = TimerProgress(first - 1, self.pending.position, self.pending.before, alone=frozenset(later))
         progress = self.written.saved.joined(around)
         if progress != self.written.saved:
             self.written.write(progress)

@@ -10,7 +10,7 @@ from orbitmq.broker.change_feed import ESCAPED_HALVES
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.messaging.delivering import Pauses, take_stored
-from orbitmq.broker.messaging.outlet import Handed, Outlet, is_not_now
+from orbitmq.broker.messaging.delivery_sink import DeliverySink, PendingDelivery, is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.escaped import EscapedHalves
@@ -29,7 +29,7 @@ _SLICE = 128
 
 
 class HalfEscape(Component):
-    """Hands each half message that has no end to the outlet, once, when its own timeout has passed.
+    """Hands each half message that has no end to the sink, once, when its own timeout has passed.
 
     No producer is asked here: the broker that takes the message asks it (behaviours TX-02 to TX-06). A half
     message not stored elsewhere when this broker stops acting stays with the returned master.
@@ -39,16 +39,21 @@ class HalfEscape(Component):
     runs_as = frozenset({Role.ACTING_MASTER})
 
     def __init__(
-        self, clock: Clock, config: BrokerConfig, queue: HalfQueue, outlet: Outlet, escaped: EscapedHalves
+        self,
+        clock: Clock,
+        config: BrokerConfig,
+        queue: HalfQueue,
+        sink: DeliverySink,
+        escaped: EscapedHalves,
     ) -> None:
         self._clock = clock
         self._config = config
         self._queue = queue
-        self._outlet = outlet
-        self._pauses = Pauses(clock, outlet, self.name)
+        self._sink = sink
+        self._pauses = Pauses(clock, sink, self.name)
         self._escaped = escaped
         self._halves = HalfReader(queue, config)
-        self._on_the_way: dict[int, Handed] = {}
+        self._on_the_way: dict[int, PendingDelivery] = {}
 
     def tables(self) -> Sequence[Table]:
         return (Table(ESCAPED_HALVES, self._escaped),)
@@ -65,7 +70,7 @@ class HalfEscape(Component):
         """Wait until the messages handed over are stored, if possible, and note them."""
         await self.end_work()
         if self._on_the_way:
-            await self._outlet.settle()
+            await self._sink.settle()
             self._settle()
 
     async def tick(self) -> None:
@@ -101,7 +106,7 @@ class HalfEscape(Component):
     def _hand(self, half: Half, record: Record) -> None:
         properties = decode_properties(record.properties)
         message = forms.handed_on(record, properties)
-        self._on_the_way[half.offset] = self._outlet.hand(message, decode_properties(message.properties))
+        self._on_the_way[half.offset] = self._sink.hand(message, decode_properties(message.properties))
 
     def _settle(self) -> None:
         for offset in take_stored(self._on_the_way):

@@ -53,7 +53,7 @@ def attach(host: Host) -> Attachment:
             family.add(number, topic=topic)
 
     return Attachment(
-        components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.outlet, escaped)],
+        components=[transactions, HalfEscape(s.runtime.clock, s.config, queue, s.sink, escaped)],
         families=[TransactionHandlers(host.ports.lookup, s.append, transactions, ending)],
         figures=figures,
         offers=[ending],

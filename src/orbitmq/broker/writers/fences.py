@@ -42,7 +42,7 @@ class Epoch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Fence:
+class WriterFence:
     """The attempts that may still write under one name: this run from these turns on, and later runs."""
 
     run: int
@@ -52,20 +52,20 @@ class Fence:
         """Whether an attempt was ended."""
         return epoch.is_before(Epoch(self.run, epoch.part, self.turns.get(epoch.part, epoch.turn)))
 
-    def raised(self, epoch: Epoch) -> Fence:
+    def raised(self, epoch: Epoch) -> WriterFence:
         """The fence raised to refuse everything before ``epoch`` too, but not ``epoch`` itself."""
         turns = dict(self.turns) if epoch.run == self.run else {}
         turns[epoch.part] = epoch.turn
-        return Fence(epoch.run, turns)
+        return WriterFence(epoch.run, turns)
 
     def plain(self) -> dict[str, Any]:
         """The fence as JSON holds it."""
         return {"run": self.run, "turns": {str(part): turn for part, turn in self.turns.items()}}
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Fence:
+    def from_plain(plain: Mapping[str, Any]) -> WriterFence:
         """The fence from JSON."""
-        return Fence(int(plain["run"]), {int(part): int(turn) for part, turn in plain["turns"].items()})
+        return WriterFence(int(plain["run"]), {int(part): int(turn) for part, turn in plain["turns"].items()})
 
 
 class Writers(Component):
@@ -83,12 +83,15 @@ class Writers(Component):
         self._role = role
         self._feed = feed
         self._written = written
-        self._fences: dict[str, Fence] = {}
+        self._fences: dict[str, WriterFence] = {}
         self._bound: dict[ServerConnection, tuple[str, Epoch]] = {}
         feed.register(
             WRITERS,
             FedTable(
-                Fence.plain, self._apply, items=lambda: list(self._fences.items()), is_news=self._is_later
+                WriterFence.plain,
+                self._apply,
+                items=lambda: list(self._fences.items()),
+                is_news=self._is_later,
             ),
         )
 
@@ -110,7 +113,7 @@ class Writers(Component):
         """
         self._check(writer, epoch)
         self._check_role()
-        known = self._fences.get(writer) or Fence(epoch.run)
+        known = self._fences.get(writer) or WriterFence(epoch.run)
         if len(known.turns) >= MAX_PARTS and epoch.run == known.run and epoch.part not in known.turns:
             raise RemotingError(
                 ResponseCode.INVALID_PARAMETER, f"writer {writer} has more than {MAX_PARTS} parts"
@@ -161,12 +164,12 @@ class Writers(Component):
             self._fences.pop(writer, None)
             self._feed.changed(WRITERS, writer, None)
         else:
-            self._fences[writer] = Fence.from_plain(value)
+            self._fences[writer] = WriterFence.from_plain(value)
             self._feed.changed(WRITERS, writer, self._fences[writer])
 
     def _is_later(self, writer: str, value: Mapping[str, Any] | None) -> bool:
         known = self._fences.get(writer)
-        return value is not None and (known is None or Fence.from_plain(value).run > known.run)
+        return value is not None and (known is None or WriterFence.from_plain(value).run > known.run)
 
     def tables(self) -> Sequence[Table]:
         return (Table(WRITERS, self),)
@@ -181,4 +184,4 @@ class Writers(Component):
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``writerFences.json``."""
         for writer, plain in (content.get("writerFences") or {}).items():
-            self._fences[writer] = Fence.from_plain(plain)
+            self._fences[writer] = WriterFence.from_plain(plain)

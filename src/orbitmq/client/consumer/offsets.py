@@ -13,7 +13,7 @@ from orbitmq.client.core.broker_calls import BrokerCalls, QueueOffset
 from orbitmq.errors import ClientStateError, OrbitError, TopicNotFoundError
 from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.paths import folder_of, joined
-from orbitmq.runtime.seam import Host, Runtime
+from orbitmq.runtime.seam import HostFacts, Runtime
 from orbitmq.transport.errors import ConnectError
 from orbitmq.wire.bodies.stats import ResetOffsetBody
 from orbitmq.wire.errors import WireError
@@ -234,7 +234,7 @@ class OffsetsByHand(OffsetStore):
         """Nothing."""
 
 
-def offsets_path(host: Host, group: str, folder: str | None = None) -> str:
+def offsets_path(host: HostFacts, group: str, folder: str | None = None) -> str:
     """The file of a group.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Final
 from orbitmq.client.core.identity_names import VARIABLES
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.client_tls import Tls
-from orbitmq.runtime.seam import Host
+from orbitmq.runtime.seam import HostFacts
 from orbitmq.runtime.text_files import first_bytes
 from orbitmq.transport.identity import Identity
 from orbitmq.wire.signing import Credentials, Secret
@@ -19,7 +19,7 @@ _WORDS: Final = {"true": True, "false": False}
 MAX_FILE_BYTES: Final = 64 * 1024
 
 
-def identity_of(given: Mapping[str, str], host: Host) -> Identity:
+def identity_of(given: Mapping[str, str], host: HostFacts) -> Identity:
     """The identity that options name, and for what they leave out the environment.
 
     Keys stand in the options or in one file, whose lines are ``accessKey=...`` and ``secretKey=...``, or with
@@ -36,7 +36,7 @@ def identity_of(given: Mapping[str, str], host: Host) -> Identity:
     return Identity(_credentials(given, host), _tls(given, host))
 
 
-def _chosen(names: tuple[str, ...], given: Mapping[str, str], host: Host) -> tuple[dict[str, str], bool]:
+def _chosen(names: tuple[str, ...], given: Mapping[str, str], host: HostFacts) -> tuple[dict[str, str], bool]:
     """The values that are given, else those of the environment; and whether they are of the environment."""
     found = {name: given[name] for name in names if given.get(name)}
     if found:
@@ -45,7 +45,7 @@ def _chosen(names: tuple[str, ...], given: Mapping[str, str], host: Host) -> tup
     return {name: value for name, value in named.items() if value}, True
 
 
-def _credentials(given: Mapping[str, str], host: Host) -> Credentials | None:
+def _credentials(given: Mapping[str, str], host: HostFacts) -> Credentials | None:
     values, of_environment = _chosen(("credentialsFile", *_KEYS), given, host)
 
     def called(name: str) -> str:
@@ -96,7 +96,7 @@ def _in_file(path: str) -> dict[str, str]:
     return found
 
 
-def _tls(given: Mapping[str, str], host: Host) -> Tls | None:
+def _tls(given: Mapping[str, str], host: HostFacts) -> Tls | None:
     values, of_environment = _chosen(("tls", *_FILES, "tlsCheckHost"), given, host)
 
     def flag(name: str, default: bool) -> bool:

@@ -16,7 +16,7 @@ from orbitmq.wire.bodies.route import ClusterInfo, TopicRouteData
 from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
-    from orbitmq.runtime.seam import Host
+    from orbitmq.runtime.seam import HostFacts
     from orbitmq.transport.client import RemotingClient
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ RETRY_S = 10.0
 RETRY_FETCH_MS = 1000
 
 
-def name_servers_of(given: str | None, host: Host) -> Source:
+def name_servers_of(given: str | None, host: HostFacts) -> Source:
     """The user's addresses, else those of ``NAMESRV_ADDR``, else the name server of this machine.
 
     A variable without an address in it counts as not set.

@@ -34,7 +34,7 @@ class Span(NamedTuple):
 Block: TypeAlias = tuple[int, int]
 
 
-class Answer(NamedTuple):
+class BlockAnswer(NamedTuple):
     """The other broker's answer.
 
     Attributes:
@@ -71,7 +71,7 @@ class Records(Protocol):
         ...
 
 
-Ask: TypeAlias = Callable[[Sequence[Block]], Awaitable[Answer]]
+Ask: TypeAlias = Callable[[Sequence[Block]], Awaitable[BlockAnswer]]
 
 
 class Agreement:
@@ -94,7 +94,7 @@ class Agreement:
         self._same: Span | None = None
         # The lowest place known to be where the logs differ.
         self._other = end
-        self._there: Answer | None = None
+        self._there: BlockAnswer | None = None
         # The later of the two beginnings: below it one of the logs has nothing.
         self._floor = -1
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.link.cutting import TailTruncation
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.inquiry import Inquiry
+from orbitmq.replication.link.tail_truncation import TailTruncation
 from orbitmq.store.ports import CopiedLog
 
 

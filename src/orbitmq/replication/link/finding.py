@@ -8,7 +8,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import EVERY_ROLE, TAKES_MESSAGES
 from orbitmq.message.reserved import MASTER_ID
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.runtime.seam import Clock
 
 
@@ -26,7 +26,7 @@ class MasterFinder(Component):
         self,
         clock: Clock,
         config: BrokerConfig,
-        following: Following,
+        following: HaClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
     ) -> None:
         self._clock = clock

@@ -13,8 +13,8 @@ from orbitmq.errors import StartError
 from orbitmq.replication.link.come_again import ComeAgain
 from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello
-from orbitmq.replication.link.identity import Identity
-from orbitmq.replication.link.masters import ClassicMaster, MasterEnd, Port, StreamMaster
+from orbitmq.replication.link.identity import BrokerIdentity
+from orbitmq.replication.link.masters import ClassicMaster, HaPortParts, MasterEnd, StreamMaster
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.signs import heartbeat_s
@@ -57,7 +57,7 @@ class HaPort(Component):
         store: CopiedLog,
         replicas: Replicas,
         peers: Peers,
-        identity: Identity,
+        identity: BrokerIdentity,
         listens: Callable[[int], object],
         on_follower: Callable[[], object],
         tls: ServerTls,
@@ -69,7 +69,7 @@ class HaPort(Component):
         self._listener: Listener | None = None
         self._peers_log = LogLimiter(log)
         pace = Pace(runtime.clock, config)
-        self.shared = Port(runtime.clock, config, store, pace, replicas, peers, identity)
+        self.shared = HaPortParts(runtime.clock, config, store, pace, replicas, peers, identity)
         self.connections: dict[HaConnection, None] = {}
         # Connections over which the log is sent: a thousand others must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()

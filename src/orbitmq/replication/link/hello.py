@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.link.stream import Kind, frame
+from orbitmq.replication.link.stream import FrameKind, frame
 
 # Where a block begins, where it ends, and its CRC-32.
 Mark: TypeAlias = tuple[int, int, int]
@@ -56,7 +56,7 @@ class Hello(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The whole frame."""
-        return frame(Kind.HELLO, _encoder.encode(self))
+        return frame(FrameKind.HELLO, _encoder.encode(self))
 
     @staticmethod
     def decode(payload: bytes | memoryview) -> Hello:

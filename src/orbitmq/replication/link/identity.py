@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.store.ports import CopiedLog
 
 
-class Identity:
+class BrokerIdentity:
     """Makes the greeting of this broker.
 
     Args:

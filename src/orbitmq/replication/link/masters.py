@@ -14,10 +14,10 @@ from orbitmq.replication.link import stream
 from orbitmq.replication.link.classic import MAX_DATA_BYTES, ReportReader, data_frame_header
 from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello, first_match
-from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.sending import LogSender, Pace
-from orbitmq.replication.link.stream import Kind, StreamReader
+from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
@@ -27,7 +27,7 @@ MAX_HELLO_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class HaPortParts:
     """The parts that all links of one HA port share."""
 
     clock: Clock
@@ -36,7 +36,7 @@ class Port:
     pace: Pace
     replicas: Replicas
     peers: Peers
-    identity: Identity
+    identity: BrokerIdentity
 
 
 class MasterEnd(Protocol):
@@ -64,7 +64,7 @@ class MasterEnd(Protocol):
 
 
 def _sender(
-    port: Port,
+    port: HaPortParts,
     transport: asyncio.Transport,
     position: int,
     header: Callable[[int, int], bytes],
@@ -83,7 +83,7 @@ class ClassicMaster:
         host: the follower's address.
     """
 
-    def __init__(self, port: Port, transport: asyncio.Transport, host: str) -> None:
+    def __init__(self, port: HaPortParts, transport: asyncio.Transport, host: str) -> None:
         self._port = port
         self._transport = transport
         self._host = host
@@ -124,7 +124,9 @@ class StreamMaster:
 
     is_master = False
 
-    def __init__(self, port: Port, transport: asyncio.Transport, close: Callable[[str], object]) -> None:
+    def __init__(
+        self, port: HaPortParts, transport: asyncio.Transport, close: Callable[[str], object]
+    ) -> None:
         self._port = port
         self._transport = transport
         self._close = close
@@ -143,7 +145,7 @@ class StreamMaster:
     def address(self) -> str:
         return self.hello.address if self.hello is not None else ""
 
-    def send(self, kind: Kind, payload: bytes) -> None:
+    def send(self, kind: FrameKind, payload: bytes) -> None:
         if self.sender is not None:
             self.sender.send_gathered()
         if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
@@ -162,11 +164,11 @@ class StreamMaster:
             self._acknowledged(*told, now)
             return
         for kind, _, payload in self._reader.feed(memoryview(data)):
-            if kind is Kind.HELLO:
+            if kind is FrameKind.HELLO:
                 self._greeted(Hello.decode(payload), now)
             elif self.sender is None:
                 raise LinkError(f"it sends a frame {kind.name} before it follows")
-            elif kind is Kind.ACK:
+            elif kind is FrameKind.ACK:
                 self._acknowledged(*stream.read_ack(payload), now)
             else:
                 self._port.replicas.spoke(self, now)

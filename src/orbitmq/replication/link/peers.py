@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.runtime.listeners import tell
 
 
@@ -26,7 +26,7 @@ class PeerLink(Protocol):
     @property
     def is_master(self) -> bool: ...
 
-    def send(self, kind: Kind, payload: bytes) -> None:
+    def send(self, kind: FrameKind, payload: bytes) -> None:
         """Send a frame behind everything that was sent before. A link whose buffer overflows is closed."""
         ...
 
@@ -42,7 +42,7 @@ class Peers:
 
     def __init__(self) -> None:
         self._links: tuple[PeerLink, ...] = ()
-        self._receivers: dict[Kind, Receiver] = {}
+        self._receivers: dict[FrameKind, Receiver] = {}
         self._watchers: list[Watcher] = []
         self._greetings: list[Greeting] = []
         self._longer: list[Callable[[int, str], object]] = []
@@ -51,7 +51,7 @@ class Peers:
     def links(self) -> tuple[PeerLink, ...]:
         return self._links
 
-    def on(self, kind: Kind, receiver: Receiver) -> None:
+    def on(self, kind: FrameKind, receiver: Receiver) -> None:
         """Call ``receiver(link, payload)`` with each frame of ``kind``; a second call replaces the first.
 
         A ``LinkError`` that it raises ends the link.
@@ -91,7 +91,7 @@ class Peers:
             self._links = tuple(other for other in self._links if other is not link)
             tell(self._watchers, link, False)
 
-    def received(self, link: PeerLink, kind: Kind, payload: bytes) -> None:
+    def received(self, link: PeerLink, kind: FrameKind, payload: bytes) -> None:
         """Pass on a frame that is not about the link itself; without a receiver it is ignored."""
         receiver = self._receivers.get(kind)
         if receiver is not None:

@@ -32,7 +32,7 @@ MAX_FRAME_BYTES = 4 << 20
 MAX_WAITING_BYTES = 16 << 20
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is.
 
     Attributes:
@@ -55,13 +55,13 @@ class Kind(IntEnum):
     LEASE_GIVEN = 9
 
 
-_KINDS = {kind.value: kind for kind in Kind}
-_ACK_KIND = Kind.ACK.value
+_KINDS = {kind.value: kind for kind in FrameKind}
+_ACK_KIND = FrameKind.ACK.value
 _ACK_HEAD = _HEAD.pack(_ACK_KIND, 0, _ACK.size)
-_PIECE_KIND = Kind.PIECE.value
+_PIECE_KIND = FrameKind.PIECE.value
 
 
-def frame(kind: Kind, payload: bytes) -> bytes:
+def frame(kind: FrameKind, payload: bytes) -> bytes:
     """One frame.
 
     Raises:
@@ -130,7 +130,7 @@ class StreamReader:
         self.expected = offset + size
         return offset, data[_PIECE_HEAD.size :]
 
-    def feed(self, data: memoryview) -> Iterator[tuple[Kind, int, memoryview]]:
+    def feed(self, data: memoryview) -> Iterator[tuple[FrameKind, int, memoryview]]:
         """Kind, offset (of pieces) and payload; a piece without bytes is a heartbeat.
 
         Pieces are parts of ``data``. What the receiver changes after a frame applies to the next one.
@@ -144,20 +144,20 @@ class StreamReader:
                 data = data[len(piece) :]
                 self._left -= len(piece)
                 offset, self.expected = self.expected, self.expected + len(piece)
-                yield Kind.PIECE, offset, piece
+                yield FrameKind.PIECE, offset, piece
                 continue
             data = self._keep(data, _HEAD.size)
             if len(self._kept) < _HEAD.size:
                 return
             kind, size = self._head()
             # Buffer only the offset of a piece, but all of any other frame.
-            wanted = _HEAD.size + (_OFFSET_BYTES if kind is Kind.PIECE else size)
+            wanted = _HEAD.size + (_OFFSET_BYTES if kind is FrameKind.PIECE else size)
             data = self._keep(data, wanted)
             if len(self._kept) < wanted:
                 return
             payload = bytes(self._kept[_HEAD.size :])
             self._kept.clear()
-            if kind is not Kind.PIECE:
+            if kind is not FrameKind.PIECE:
                 yield kind, -1, memoryview(payload)
             elif self._begin(int.from_bytes(payload, "big", signed=True), size - _OFFSET_BYTES):
                 yield kind, self.expected, data[:0]
@@ -168,13 +168,13 @@ class StreamReader:
         self._kept += data[:missing]
         return data[missing:]
 
-    def _head(self) -> tuple[Kind, int]:
+    def _head(self) -> tuple[FrameKind, int]:
         number, flags, size = _HEAD.unpack_from(self._kept)
         kind = _KINDS.get(number)
         if kind is None:
             raise LinkError(f"it sends a frame of kind {number}")
         least, most = 0, MAX_FRAME_BYTES
-        if kind is Kind.PIECE:
+        if kind is FrameKind.PIECE:
             least, most = _OFFSET_BYTES, _OFFSET_BYTES + MAX_DATA_BYTES
             self.hurry = not flags & NO_HURRY
         if not least <= size <= most:

@@ -14,15 +14,15 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.role import Role
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link import stream
-from orbitmq.replication.link.agreement import Agreement, Answer, Block
-from orbitmq.replication.link.borders import RecordBoundaries
-from orbitmq.replication.link.cutting import TailTruncation
+from orbitmq.replication.link.agreement import Agreement, Block, BlockAnswer
 from orbitmq.replication.link.errors import LinkError, OwnEndCountsError
 from orbitmq.replication.link.follower_link import FollowerLink
 from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
-from orbitmq.replication.link.identity import Identity
+from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
-from orbitmq.replication.link.stream import Kind, StreamReader
+from orbitmq.replication.link.record_boundaries import RecordBoundaries
+from orbitmq.replication.link.stream import FrameKind, StreamReader
+from orbitmq.replication.link.tail_truncation import TailTruncation
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
@@ -39,7 +39,7 @@ class Ours:
     """The parts that all links of this broker as a follower share."""
 
     peers: Peers
-    identity: Identity
+    identity: BrokerIdentity
     cutting: TailTruncation
     borders: RecordBoundaries
 
@@ -71,7 +71,7 @@ class StreamFollowerLink(FollowerLink):
     def broker_id(self) -> int:
         return self.hello.broker_id if self.hello is not None else -1
 
-    def send(self, kind: Kind, payload: bytes) -> None:
+    def send(self, kind: FrameKind, payload: bytes) -> None:
         if self._transport is None or self._ended.done():
             return
         if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
@@ -100,13 +100,13 @@ class StreamFollowerLink(FollowerLink):
             return max(own.begin, (await self._exchange(own, [])).begin)
         master, has = own, -1
 
-        async def ask(blocks: Sequence[Block]) -> Answer:
+        async def ask(blocks: Sequence[Block]) -> BlockAnswer:
             nonlocal master, has
             master = await self._exchange(own, [mark(raw.data, *block) for block in blocks])
             has = (
                 master.end if has < 0 else has
             )  # at first: the master's log grows if it copies records from us
-            return Answer(master.matched, master.begin, master.end)
+            return BlockAnswer(master.matched, master.begin, master.end)
 
         common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()
         if own.begin < common == has < own.end:
@@ -162,11 +162,11 @@ class StreamFollowerLink(FollowerLink):
             self._store.append_raw(*piece)
             return
         for kind, offset, payload in self._reader.feed(data):
-            if kind is Kind.PIECE:
+            if kind is FrameKind.PIECE:
                 self._collect(offset, payload)
                 continue
             self._append()
-            if kind is Kind.HELLO:
+            if kind is FrameKind.HELLO:
                 self._greeted(Hello.decode(payload))
             elif self.transferring:
                 self._ours.peers.received(self, kind, payload.tobytes())

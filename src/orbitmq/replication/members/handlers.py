@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.broker.handlers.base import Answer, Family, Handler
+from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
 
-class MemberHandlers(Family):
+class MemberHandlers(HandlerFamily):
     """The notice that the lowest broker id changed. It names no broker (MB-04), so we only look."""
 
     def __init__(self, look_now: Callable[[], object]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.signs import heartbeat_s
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members import lease
 from orbitmq.runtime.seam import Clock
 
@@ -16,7 +16,7 @@ class Links:
     """Both ends of the link: who copies our log, and whom we copy."""
 
     def __init__(
-        self, clock: Clock, config: BrokerConfig, port: HaPort, following: Following, peers: Peers
+        self, clock: Clock, config: BrokerConfig, port: HaPort, following: HaClient, peers: Peers
     ) -> None:
         self._clock = clock
         self._config = config
@@ -47,16 +47,16 @@ class Links:
         """Tell all followers that this broker leads no more and is stopping."""
         for link in self._peers.links:
             if not link.is_master:
-                link.send(Kind.HAND_OVER, b"")
+                link.send(FrameKind.HAND_OVER, b"")
 
     def ask_lease(self, number: int, term: int) -> None:
         """Ask all followers to leave the background work to us, see ``lease``."""
         for link in self._peers.links:
             if not link.is_master:
-                link.send(Kind.LEASE_ASKED, lease.question(number, term))
+                link.send(FrameKind.LEASE_ASKED, lease.question(number, term))
 
     def ask_take_over(self) -> None:
         """Ask our master whether this broker may do its background work."""
         for link in self._peers.links:
             if link.is_master:
-                link.send(Kind.TAKE_OVER, b"")
+                link.send(FrameKind.TAKE_OVER, b"")

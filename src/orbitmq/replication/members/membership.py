@@ -16,17 +16,17 @@ from orbitmq.broker.role import LEADING, TAKES_MESSAGES, Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.alike import HeadCount
 from orbitmq.replication.members.consent import LateConsent
-from orbitmq.replication.members.elders import LostLogOwners
+from orbitmq.replication.members.duplicate_ids import DuplicateIds
 from orbitmq.replication.members.fence import Fence, Timing
-from orbitmq.replication.members.going_online import PreOnlineService
 from orbitmq.replication.members.looking import Looking
+from orbitmq.replication.members.lost_log_owners import LostLogOwners
 from orbitmq.replication.members.master_word import MasterWord
 from orbitmq.replication.members.name_servers import NameServerQueries
 from orbitmq.replication.members.newcomers import Newcomers
+from orbitmq.replication.members.pre_online_service import PreOnlineService
 from orbitmq.replication.members.probe import Probe
-from orbitmq.replication.members.rivals import DuplicateIds
 from orbitmq.replication.members.surroundings import OwnState, Surroundings
-from orbitmq.replication.members.view import Decision, MemberViews, Move, Situation, decide
+from orbitmq.replication.members.view import MemberViews, Move, NextMove, Situation, decide
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 
@@ -362,7 +362,7 @@ class Membership(Component):
             if not self._leaving:
                 await self._act(self._decide())
 
-    def _decide(self) -> Decision:
+    def _decide(self) -> NextMove:
         now = self._clock.monotonic()
         silence_s = self._around.links.master_silence_s()
         situation = Situation(
@@ -384,7 +384,7 @@ class Membership(Component):
     def _link_patience_s(self) -> float:
         return max(self.terms.timeout_s, self._around.links.master_heartbeat_s() * 1.2)
 
-    async def _act(self, decision: Decision) -> None:
+    async def _act(self, decision: NextMove) -> None:
         role = _ROLE_OF.get(decision.move)
         if role is not None and role is not self._role.role:
             log.warning("broker %s: %s: %s", self._address, decision.move.value, decision.why)

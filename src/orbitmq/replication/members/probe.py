@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from orbitmq.replication.members.view import MemberViews, Port
+from orbitmq.replication.members.view import MemberViews, ProbeResult
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import ConnectError, TransportError
@@ -45,12 +45,12 @@ class Probe:
         self._client = client
         self._seen = seen
         self._looked_s = -math.inf
-        self._port = Port.UNKNOWN
+        self._port = ProbeResult.UNKNOWN
 
     @property
-    def port(self) -> Port:
+    def port(self) -> ProbeResult:
         """Whether the master's port refused a moment ago."""
-        return self._port if self._has_just_looked() else Port.UNKNOWN
+        return self._port if self._has_just_looked() else ProbeResult.UNKNOWN
 
     def forget(self) -> None:
         """There is a leader: results until now, and of tries under way, say nothing of its next loss."""
@@ -61,12 +61,12 @@ class Probe:
         if self._has_just_looked():
             return
         self._looked_s = now = self._clock.monotonic()
-        self._port = Port.UNKNOWN
+        self._port = ProbeResult.UNKNOWN
         asked = [*self._seen.stand_ins(now), *([] if master is None else [master])]
         gone = await refusing(self._client, asked)
         for address in gone:
             self._seen.is_gone(address)
-        self._port = Port.REFUSES if master in gone else Port.SILENT
+        self._port = ProbeResult.REFUSES if master in gone else ProbeResult.SILENT
 
     def _has_just_looked(self) -> bool:
         return self._clock.monotonic() - self._looked_s < PERIOD_S

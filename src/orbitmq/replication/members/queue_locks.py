@@ -14,7 +14,7 @@ from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TablesTold
-from orbitmq.broker.handlers.base import Family, Handler
+from orbitmq.broker.handlers.base import Handler, HandlerFamily
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
 from orbitmq.replication.members.heir import Heir
@@ -285,7 +285,7 @@ class ReplicatedLocks(Component):
             log.info("%s keeps queue locks until they run out: %s", address, error)
 
 
-class LockHandlers(Family):
+class LockHandlers(HandlerFamily):
     """The request handlers of queue locks (AdminBrokerProcessor.lockBatchMQ)."""
 
     def __init__(self, locks: ReplicatedLocks) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from orbitmq.replication.link.follower import Following
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.members.links import Links
+from orbitmq.replication.members.other_slaves import OtherSlaves
 from orbitmq.replication.members.ports import TableExchange
-from orbitmq.replication.members.siblings import OtherSlaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Surroundings:
         master_back: called when clients can use the master again for which this broker acted.
     """
 
-    following: Following
+    following: HaClient
     links: Links
     tables: TableExchange
     slaves: OtherSlaves

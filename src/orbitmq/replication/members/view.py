@@ -43,7 +43,7 @@ class Move(Enum):
     ISOLATE = "isolate"
 
 
-class Port(Enum):
+class ProbeResult(Enum):
     """The result of connecting to the lost master: a refused connection proves that it does not run."""
 
     UNKNOWN = "unknown"
@@ -222,7 +222,7 @@ class Situation:
     settled: bool = False
     link_up: bool = False
     released: bool = False
-    port: Port = Port.UNKNOWN
+    port: ProbeResult = ProbeResult.UNKNOWN
     asked: bool = False
     yielded_until_s: float = 0.0
     idle: bool = False
@@ -230,7 +230,7 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class NextMove:
     """The next move, and why in words for the log.
 
     Attributes:
@@ -242,7 +242,7 @@ class Decision:
     why: str = ""
 
 
-def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
+def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
     """The next move of a broker with acting masters switched on (behaviours MB-07..10, SS-01..04)."""
     role = situation.role
     if role in (Role.MASTER, Role.FENCED):
@@ -251,60 +251,60 @@ def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: f
         return _of_acting(situation, sightings, now_s)
     if role is Role.SLAVE:
         return _of_slave(situation, sightings, terms, now_s)
-    return Decision(Move.STAY)  # pre-online decides for itself
+    return NextMove(Move.STAY)  # pre-online decides for itself
 
 
-def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
+def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
     if situation.role is Role.MASTER:
         if situation.fence_open:
-            return Decision(Move.STAY)
-        return Decision(Move.FENCE, why="the name servers have not answered a heartbeat in time")
+            return NextMove(Move.STAY)
+        return NextMove(Move.FENCE, why="the name servers have not answered a heartbeat in time")
     alone_s = sightings.alone_since_s(now_s)
     if alone_s == math.inf and sightings.known(now_s) and not situation.asked:
-        return Decision(Move.PRE_ONLINE, why="a slave may have stood in for this master")
+        return NextMove(Move.PRE_ONLINE, why="a slave may have stood in for this master")
     if not situation.fence_open:
-        return Decision(Move.STAY)
+        return NextMove(Move.STAY)
     if situation.leased:
-        return Decision(
+        return NextMove(
             Move.LEAD, why="too few name servers answer, all other brokers of this name leave it to us"
         )
     if situation.idle:
-        return Decision(Move.LEAD, why="the others have seen this master and do nothing any more")
+        return NextMove(Move.LEAD, why="the others have seen this master and do nothing any more")
     if situation.settled:
-        return Decision(Move.LEAD, why="the name servers have shown this master for long enough")
+        return NextMove(Move.LEAD, why="the name servers have shown this master for long enough")
     if now_s - alone_s >= terms.patience_s:
-        return Decision(Move.LEAD, why="no other broker of this name is there")
-    return Decision(Move.STAY)
+        return NextMove(Move.LEAD, why="no other broker of this name is there")
+    return NextMove(Move.STAY)
 
 
-def _of_acting(situation: Situation, sightings: MemberViews, now_s: float) -> Decision:
+def _of_acting(situation: Situation, sightings: MemberViews, now_s: float) -> NextMove:
     members = sightings.members(now_s)
     lower = min((number for number in members if number < situation.broker_id), default=None)
     if lower is not None:
-        return Decision(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
+        return NextMove(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
     if not situation.fence_open:
-        return Decision(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
+        return NextMove(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
     # A fenced master still takes messages, so we go on copying its log.
-    return Decision(Move.STAY, sightings.master if situation.link_up else None)
+    return NextMove(Move.STAY, sightings.master if situation.link_up else None)
 
 
-def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> Decision:
+def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
     members = sightings.members(now_s)
     master = sightings.master
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
         # This holds also when only one of several name servers still shows a master.
-        return Decision(Move.STAY, master)
+        return NextMove(Move.STAY, master)
     # A master that handed over keeps its link: it takes messages, but no longer does the background work.
     if situation.link_up and not situation.released:
-        return Decision(Move.ASK, master, "the name servers have lost the master, but its link lives")
+        return NextMove(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
-        return Decision(Move.STAY, master)
+        return NextMove(Move.STAY, master)
     stand_ins = sightings.stand_ins(now_s)
     if situation.released and not stand_ins:
-        return Decision(Move.ACT, master if situation.link_up else None, "the master leads no more")
-    if master is not None and situation.port is Port.REFUSES and not stand_ins:
-        return Decision(Move.ACT, None, f"the master is gone, {master} refuses connections")
+        return NextMove(Move.ACT, master if situation.link_up else None, "the master leads no more")
+    if master is not None and situation.port is ProbeResult.REFUSES and not stand_ins:
+        return NextMove(Move.ACT, None, f"the master is gone, {master} refuses connections")
     missing_s = now_s - sightings.leaderless_since_s(now_s)
     if missing_s >= terms.patience_s:
-        return Decision(Move.ACT, None, f"no master for {missing_s:.1f} s")
-    return Decision(Move.PROBE if master is not None or stand_ins else Move.STAY, master)
+        return NextMove(Move.ACT, None, f"no master for {missing_s:.1f} s")
+    return NextMove(Move.PROBE if master is not None or stand_ins else Move.STAY, master)

@@ -6,8 +6,8 @@ import msgspec
 
 from orbitmq.broker.change_feed import LOCKS, METADATA, ChangeFeed
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.link.stream import Kind
-from orbitmq.replication.state.acted import ActingTerm
+from orbitmq.replication.link.stream import FrameKind
+from orbitmq.replication.state.acting_term import ActingTerm
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.outbox import SendingLink, everything
 
@@ -25,7 +25,7 @@ class _Told:
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def send(self, kind: Kind, payload: bytes) -> None:
+    def send(self, kind: FrameKind, payload: bytes) -> None:
         """Sends nothing: no peer waits for acknowledgements."""
 
 

@@ -14,7 +14,7 @@ from orbitmq.broker.change_feed import (
     TIMERS,
     TOPICS,
     ChangeFeed,
-    Entry,
+    FeedEntry,
 )
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.timers.progress import decode_file
@@ -208,7 +208,7 @@ class TableCodes:
         stamp = (version.state_version, version.timestamp, version.counter)
         for key, value in pieces:
             try:
-                self._feed.apply(Entry(0, 0, table, key, value, stamp))
+                self._feed.apply(FeedEntry(0, 0, table, key, value, stamp))
             except ValueError as error:
                 log.warning("a change of another broker's table is left out: %s", error)
         if known.versioned is not None:

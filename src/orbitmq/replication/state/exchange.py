@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import UNSET
 
-from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, Entry
+from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, FeedEntry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
 from orbitmq.replication.link.peers import PeerLink, Peers
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
-from orbitmq.replication.state.acceptance import MergeRules
-from orbitmq.replication.state.acted import ActingTerm
-from orbitmq.replication.state.alone import UnsyncedStart
+from orbitmq.replication.state.acting_term import ActingTerm
+from orbitmq.replication.state.durable_tables import DurableTables, has_metadata
 from orbitmq.replication.state.frames import (
     Ack,
     Ask,
@@ -29,13 +28,14 @@ from orbitmq.replication.state.frames import (
     decode_state,
     encode,
 )
-from orbitmq.replication.state.handed_out import SeenByFollower
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
-from orbitmq.replication.state.kept import DurableTables, has_metadata
+from orbitmq.replication.state.lagging_followers import LaggingFollowers
+from orbitmq.replication.state.merge_rules import MergeRules
+from orbitmq.replication.state.seen_by_follower import SeenByFollower
 from orbitmq.replication.state.shadow import Shadow
-from orbitmq.replication.state.telling import Stamp, Telling, Why
+from orbitmq.replication.state.telling import SenderFacts, Telling, Why
 from orbitmq.replication.state.terms import Terms, begins_term
-from orbitmq.replication.state.untold import LaggingFollowers
+from orbitmq.replication.state.unsynced_start import UnsyncedStart
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
@@ -111,8 +111,8 @@ class StateExchange(Component):
         self.shadow: Shadow | None = None
         self._refused = refused
         self._limiter = LogLimiter(log)
-        peers.on(Kind.STATE, self._received)
-        peers.on(Kind.STATE_ACK, self._acknowledged)
+        peers.on(FrameKind.STATE, self._received)
+        peers.on(FrameKind.STATE_ACK, self._acknowledged)
         peers.on_change(self._link_changed)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(RoleTaken, self._role_taken)
@@ -150,7 +150,7 @@ class StateExchange(Component):
     def ask_whole(self, number: int, hold_s: float) -> None:
         """Ask our leader whether it has told us all that its tables hold, and lets us rely on that."""
         for link in self._telling.masters:
-            link.send(Kind.STATE, encode(AskWhole(number, hold_s)))
+            link.send(FrameKind.STATE, encode(AskWhole(number, hold_s)))
 
     async def ask(self, link: PeerLink) -> None:
         """Take over a peer's newer entries (PO-08); entries that only we have stay.
@@ -161,7 +161,7 @@ class StateExchange(Component):
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[link] = answer
         try:
-            link.send(Kind.STATE, encode(Ask()))
+            link.send(FrameKind.STATE, encode(Ask()))
             async with asyncio.timeout(ASK_SECONDS):
                 await answer
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -193,10 +193,10 @@ class StateExchange(Component):
 
     # -- telling -----------------------------------------------------------------------------------------
 
-    def _stamp(self, asked: bool) -> Stamp:
+    def _stamp(self, asked: bool) -> SenderFacts:
         if asked:
-            return Stamp(self.terms.term, self.acted.term, self._store.crashed and not self._was_told)
-        return Stamp(self.terms.term, 0, self._alone.is_on)
+            return SenderFacts(self.terms.term, self.acted.term, self._store.crashed and not self._was_told)
+        return SenderFacts(self.terms.term, 0, self._alone.is_on)
 
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # changes that a start reads from the journal were made in an earlier run
@@ -230,7 +230,7 @@ class StateExchange(Component):
         if self.shadow is not None:
             accepts = self.shadow.accepting(link.address, frame, accepts)
         inbox.take(frame, accepts)
-        link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
+        link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
 
     def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
@@ -243,7 +243,7 @@ class StateExchange(Component):
                 return
             if self._locks.promises(link.broker_id, link.address, frame.hold_s):
                 self._telling.flush()
-                link.send(Kind.STATE, encode(Whole(frame.number, self.terms.term)))
+                link.send(FrameKind.STATE, encode(Whole(frame.number, self.terms.term)))
         elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
             # A leader whose term is lower than ours is ignored.
             self._locks.confirmed(frame.number)
@@ -284,7 +284,7 @@ class StateExchange(Component):
             return
         inbox.made()
         if inbox.applied != before and link in self._inboxes:
-            link.send(Kind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
+            link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
 
     async def _keep_what(self, link: PeerLink) -> bool:
         """Bring the changes made to the disk; ``False``: the disk refuses changes of our leader.
@@ -302,7 +302,7 @@ class StateExchange(Component):
         return True
 
     def _do(self, link: PeerLink, inbox: Inbox, action: Action) -> None:
-        if isinstance(action, Entry):
+        if isinstance(action, FeedEntry):
             if inbox.is_outdated(action) and not self._is_news_yet(action):
                 return
             self._kept.owes_progress |= not link.is_master
@@ -324,11 +324,11 @@ class StateExchange(Component):
             self._locks.taken(action.locks_in_s)
             asked.set_result(None)
 
-    def _is_news_yet(self, entry: Entry) -> bool:
+    def _is_news_yet(self, entry: FeedEntry) -> bool:
         """Whether a received change counts although this broker has changed the same key since."""
         return self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: FeedEntry) -> None:
         self._applies = True
         try:
             self._feed.apply(entry)
@@ -360,7 +360,7 @@ class StateExchange(Component):
                 done = acted is not None and self._handed_out.knew(acted, name, key)
                 if done or not complete.asked or complete.knows_whole(table, key):
                     stamp = None if self.shadow is None else self.shadow.removing(link.address, name, key)
-                    self._apply(Entry(0, 0, name, key, None, version, stamp or UNSET))
+                    self._apply(FeedEntry(0, 0, name, key, None, version, stamp or UNSET))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._telling.acknowledged(link, payload)

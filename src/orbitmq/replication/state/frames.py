@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from orbitmq.broker.change_feed import Entry
+from orbitmq.broker.change_feed import FeedEntry
 from orbitmq.replication.link.errors import LinkError
 
 
@@ -31,7 +31,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     number: int
     term: int
     sequence: int
-    entries: list[Entry]
+    entries: list[FeedEntry]
     begins: bool = False
     ends: bool = False
     asked: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orbitmq.broker.change_feed import Entry, FedTable
+from orbitmq.broker.change_feed import FedTable, FeedEntry
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.state.frames import Changes
 
@@ -38,7 +38,7 @@ class Complete:
         return whole_key in self.keys.get(whole, ())
 
 
-Action: TypeAlias = Entry | Complete
+Action: TypeAlias = FeedEntry | Complete
 
 
 class Inbox:
@@ -64,7 +64,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def take(self, frame: Changes, accept: Callable[[Entry], bool]) -> None:
+    def take(self, frame: Changes, accept: Callable[[FeedEntry], bool]) -> None:
         """Take a frame that has arrived.
 
         Args:
@@ -105,8 +105,10 @@ class Inbox:
                 self._given = max(self._given, sequence)
             else:
                 found.append(action)
-        last = {(each.table, each.key): each for each in found if isinstance(each, Entry)}
-        found = [each for each in found if not isinstance(each, Entry) or last[each.table, each.key] is each]
+        last = {(each.table, each.key): each for each in found if isinstance(each, FeedEntry)}
+        found = [
+            each for each in found if not isinstance(each, FeedEntry) or last[each.table, each.key] is each
+        ]
         self._ready.extend(found)
         return found
 
@@ -121,7 +123,7 @@ class Inbox:
         elif self._changed_here:
             self._changed_here.clear()
 
-    def is_outdated(self, entry: Entry) -> bool:
+    def is_outdated(self, entry: FeedEntry) -> bool:
         """Whether this broker has changed the same key since the change arrived."""
         return (entry.table, entry.key) in self._changed_here
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from orbitmq.broker.change_feed import ChangeFeed, Entry
+from orbitmq.broker.change_feed import ChangeFeed, FeedEntry
 from orbitmq.replication.state.frames import Ack, Changes, encode
 
 MAX_ENTRIES = 500
@@ -31,14 +31,14 @@ class Outbox:
         self._changed.pop(place, None)
         self._changed[place] = value
 
-    def take(self) -> list[Entry]:
+    def take(self) -> list[FeedEntry]:
         """All waiting changes, as entries for the present end of the log."""
         changed, self._changed = self._changed, {}
         sequence = self._feed.sequence
         return [self._feed.entry(sequence, table, key, value) for (table, key), value in changed.items()]
 
 
-def everything(feed: ChangeFeed) -> Iterator[Entry]:
+def everything(feed: ChangeFeed) -> Iterator[FeedEntry]:
     """All that the tables hold, read step by step while the iterator goes on.
 
     Most tables give a list of their content when their turn comes. A later change is sent at once as a
@@ -103,7 +103,7 @@ class SendingLink:
         self,
         term: int,
         sequence: int,
-        entries: list[Entry],
+        entries: list[FeedEntry],
         *,
         begins: bool = False,
         ends: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from orbitmq.broker.change_feed import Entry
+from orbitmq.broker.change_feed import FeedEntry
 from orbitmq.broker.stamps import Stamp
 from orbitmq.replication.state.frames import Changes
 
@@ -14,8 +14,8 @@ class Shadow(Protocol):
     """Sees each decision and changes none."""
 
     def accepting(
-        self, address: str, frame: Changes, accepts: Callable[[Entry], bool]
-    ) -> Callable[[Entry], bool]:
+        self, address: str, frame: Changes, accepts: Callable[[FeedEntry], bool]
+    ) -> Callable[[FeedEntry], bool]:
         """The rule ``accepts`` for the entries of a frame from a peer; each of its answers is compared."""
 
     def removing(self, address: str, table: str, key: str) -> Stamp | None:

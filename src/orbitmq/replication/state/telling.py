@@ -7,16 +7,16 @@ from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from orbitmq.broker.change_feed import METADATA, ChangeFeed, Entry
+from orbitmq.broker.change_feed import METADATA, ChangeFeed, FeedEntry
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.peers import PeerLink
-from orbitmq.replication.link.stream import Kind
+from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members.lock_copy import LockCopy
+from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.frames import decode_ack
-from orbitmq.replication.state.kept import DurableTables
+from orbitmq.replication.state.lagging_followers import LaggingFollowers
 from orbitmq.replication.state.outbox import MAX_ENTRIES, Outbox, SendingLink, everything
-from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.runtime.seam import Clock
 
 # The delay between a change and its sending: a key that changes again within it is sent once.
@@ -35,7 +35,7 @@ class Why(Enum):
     LED_SINCE = auto()  # we led in a later term than the peer, which did not ask
 
 
-class Stamp(NamedTuple):
+class SenderFacts(NamedTuple):
     """The facts about its sender in a frame, see :class:`Changes`."""
 
     term: int
@@ -65,7 +65,7 @@ class Telling:
         untold: LaggingFollowers,
         kept: DurableTables,
         locks: LockCopy,
-        stamp: Callable[[bool], Stamp],
+        stamp: Callable[[bool], SenderFacts],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self._clock = clock
@@ -151,7 +151,7 @@ class Telling:
         sequence, entries, stamp = self._feed.sequence, self._outbox.take(), self._stamp(False)
         for link, sending in self.followers.items():
             for payload in sending.frames(stamp.term, sequence, entries, anew=stamp.anew):
-                link.send(Kind.STATE, payload)
+                link.send(FrameKind.STATE, payload)
         if self._looking is None:
             self._look_later()
 
@@ -192,7 +192,7 @@ class Telling:
         # missing.
         async with sending.turn:
             await self._kept.progress()
-            entries: list[Entry] = []
+            entries: list[FeedEntry] = []
             begins = True
             for entry in everything(self._feed):
                 entries.append(entry)
@@ -212,7 +212,7 @@ class Telling:
         self,
         link: PeerLink,
         sending: SendingLink,
-        entries: list[Entry],
+        entries: list[FeedEntry],
         why: Why,
         *,
         begins: bool,
@@ -234,7 +234,7 @@ class Telling:
             # A peer that did not ask does not begin to lead with our tables.
             locks_in_s=self._locks.complete_in_s(leads=asked) if ends and why is not Why.LED_SINCE else None,
         ):
-            link.send(Kind.STATE, payload)
+            link.send(FrameKind.STATE, payload)
 
     # -- waiting -----------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from orbitmq.message import batch_encoder, property_names
-from orbitmq.message.batch_encoder import BatchEncoder, Named, Pairs, Strings
+from orbitmq.message.batch_encoder import BatchEncoder, MapColumn, Named, Strings
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES
 from orbitmq.message.tags import java_hash
 from orbitmq.spark.errors import SchemaError
@@ -299,11 +299,11 @@ def _strings(column: Any) -> Strings:
     return Strings(_numbers(offsets), _bytes(data), None if bits is None else _bytes(bits))
 
 
-def _pairs(column: Any) -> Pairs:
+def _pairs(column: Any) -> MapColumn:
     buffers = column.buffers()
     bits = buffers[0] if column.null_count else None
     # Not sliced, as the record batch has no offset: the children are read from their beginning.
-    return Pairs(
+    return MapColumn(
         _numbers(buffers[1]),
         _strings(column.keys),
         _strings(column.items),

@@ -17,7 +17,7 @@ from orbitmq.store.index.file import IndexFile, file_bytes, is_index_name, recor
 from orbitmq.store.index.layout import BROKEN, FULL
 from orbitmq.store.index.scan import IndexBuilder
 from orbitmq.store.log.files import LogFiles
-from orbitmq.store.log.following import Following
+from orbitmq.store.log.log_feed import LogFeed
 from orbitmq.store.ports import LogPiece
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MessageIndex:
         self._builder: IndexBuilder | None = None
         # One batch or search at a time: a search must not see half a batch.
         self._busy = asyncio.Lock()
-        self.following = Following(runtime, self, log, written, name="index")
+        self.following = LogFeed(runtime, self, log, written, name="index")
         # The newest store time in those files that are complete and on the device.
         self.sealed_time = 0
 

@@ -38,7 +38,7 @@ IsStored = Callable[[tuple[int, int, int], int, int], bool]
 
 
 @dataclass(slots=True)
-class TopicQueues:
+class StoredTopic:
     """A topic in the store.
 
     Attributes:
@@ -74,10 +74,10 @@ class Queues:
         self._mutex = runtime.threads.mutex()
         # Held while files are synced: files that another thread has begun to sync must not count as synced.
         self._syncing = runtime.threads.mutex()
-        self.topics: dict[str, TopicQueues] = {}
+        self.topics: dict[str, StoredTopic] = {}
         # Also topics that have queues on disk but were not set.
-        self._stored: dict[str, TopicQueues] = {}
-        self._by_number: list[TopicQueues] = []
+        self._stored: dict[str, StoredTopic] = {}
+        self._by_number: list[StoredTopic] = []
         # Topic number and queue id of each slot.
         self._owners = array("i")
         self._ids = array("i")
@@ -92,7 +92,7 @@ class Queues:
 
     # -- topics and slots ------------------------------------------------------------------------------
 
-    def set_topic(self, topic: str, read_queues: int, write_queues: int, perm: int) -> TopicQueues:
+    def set_topic(self, topic: str, read_queues: int, write_queues: int, perm: int) -> StoredTopic:
         """Make slots for a topic's queues; called again when its numbers change."""
         known = self.topics[topic] = self._known(topic)
         known.read_queues, known.write_queues, known.perm = read_queues, write_queues, perm
@@ -114,15 +114,15 @@ class Queues:
             return -1
         return self._slot_of(self._known(topic), queue_id)
 
-    def _known(self, topic: str) -> TopicQueues:
+    def _known(self, topic: str) -> StoredTopic:
         known = self._stored.get(topic)
         if known is None:
-            known = TopicQueues(topic, topic.encode(), len(self._by_number), 0, 0, 0, array("q"))
+            known = StoredTopic(topic, topic.encode(), len(self._by_number), 0, 0, 0, array("q"))
             self._stored[topic] = known
             self._by_number.append(known)
         return known
 
-    def _slot_of(self, known: TopicQueues, queue_id: int) -> int:
+    def _slot_of(self, known: StoredTopic, queue_id: int) -> int:
         slots = known.slots
         if queue_id >= len(slots):
             slots.extend([-1] * (queue_id + 1 - len(slots)))
@@ -159,7 +159,7 @@ class Queues:
             slot >= 0 and get(slot, table.Q_MIN) < get(slot, table.Q_VISIBLE) for slot in self.slots_of(topic)
         )
 
-    def of_slot(self, slot: int) -> tuple[TopicQueues, int]:
+    def of_slot(self, slot: int) -> tuple[StoredTopic, int]:
         """The topic and the queue id of a slot."""
         return self._by_number[self._owners[slot]], self._ids[slot]
 

@@ -13,7 +13,6 @@ from orbitmq.wire.bodies.base import Body, named, named_set
 __all__ = [
     "CMResult",
     "CheckClientRequestBody",
-    "Connection",
     "ConsumeFromWhere",
     "ConsumeMessageDirectlyResult",
     "ConsumeStatus",
@@ -23,6 +22,7 @@ __all__ = [
     "ConsumerRunningInfo",
     "GetConsumerListByGroupResponseBody",
     "HeartbeatData",
+    "ListedConnection",
     "LockBatchRequestBody",
     "LockBatchResponseBody",
     "MessageModel",
@@ -173,7 +173,7 @@ class CheckClientRequestBody(Body):
 
 
 @dataclass(slots=True)
-class Connection(Body):
+class ListedConnection(Body):
     """A client connected to a broker."""
 
     client_id: str = ""
@@ -206,7 +206,7 @@ class ConsumerConnection(Body):
             the broker's start; ``None`` from Apache's brokers, and when there was none.
     """
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ListedConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -219,7 +219,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """The clients of a producer group."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ListedConnection] = field(default_factory=list)
 
 
 @dataclass(slots=True)

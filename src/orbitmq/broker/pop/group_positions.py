@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 QUEUES_PER_TURN = 500
 
 
-class Moving:
+class GroupPositions:
     """Moves queues, with their messages in flight and ordered batches, when a group's position changes."""
 
     def __init__(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from orbitmq.broker.timers import units
-from orbitmq.broker.timers.progress import Progress, mark
+from orbitmq.broker.timers.progress import TimerProgress, mark
 
 NEVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class AlreadyDelivered:
     """The messages and recalls that were delivered, or stored again, before the start.
 
     Attributes:
@@ -19,7 +19,7 @@ class Over:
         unread_ms: the store time of the first message that has not been looked at.
     """
 
-    progress: Progress = field(default_factory=Progress)
+    progress: TimerProgress = field(default_factory=TimerProgress)
     unread_ms: int = NEVER_MS
 
     def has(self, unit: units.Unit) -> bool:

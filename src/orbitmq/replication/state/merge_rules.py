@@ -16,15 +16,15 @@ from orbitmq.broker.change_feed import (
     RESETS,
     TOPICS,
     ChangeFeed,
-    Entry,
+    FeedEntry,
 )
 from orbitmq.broker.role import RoleState
 from orbitmq.replication.link.peers import PeerLink
-from orbitmq.replication.state.acted import ActingTerm
-from orbitmq.replication.state.alone import UnsyncedStart
+from orbitmq.replication.state.acting_term import ActingTerm
 from orbitmq.replication.state.frames import Changes
+from orbitmq.replication.state.lagging_followers import LaggingFollowers
 from orbitmq.replication.state.terms import Terms
-from orbitmq.replication.state.untold import LaggingFollowers
+from orbitmq.replication.state.unsynced_start import UnsyncedStart
 from orbitmq.wire.bodies.topic import DataVersion
 
 # Tables that are needed to read messages: a member that did not act may be the only one with a change.
@@ -34,7 +34,7 @@ _KEPT = frozenset({OFFSETS, RESETS, POPS, POP_DELIVERIES, POP_ORDERS})
 
 
 @dataclass(slots=True)
-class Answer:
+class TablesAnswer:
     """A peer's answer with all that its tables hold, while it arrives.
 
     Attributes:
@@ -86,7 +86,7 @@ class MergeRules:
         self._alone = alone
         self._tell_own = tell_own
         self._follows = follows
-        self._answers: dict[PeerLink, Answer] = {}
+        self._answers: dict[PeerLink, TablesAnswer] = {}
         self._told_own: set[PeerLink] = set()
         # Links whose last full copy of the tables was not applied completely.
         self._lacking: set[PeerLink] = set()
@@ -109,11 +109,11 @@ class MergeRules:
         """Whether some of the changes that the peer told were not taken."""
         return link in self._lacking
 
-    def answer(self, link: PeerLink) -> Answer:
+    def answer(self, link: PeerLink) -> TablesAnswer:
         """The part of the answer over a link that has arrived so far."""
         return self._answers[link]
 
-    def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[Entry], bool]:
+    def of_leader(self, link: PeerLink, frame: Changes) -> Callable[[FeedEntry], bool]:
         """The rule for a frame that was not asked for: which of its changes are made."""
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
@@ -142,14 +142,14 @@ class MergeRules:
         terms.follows(frame.term)
         return lambda _entry: True
 
-    def of_answer(self, link: PeerLink, frame: Changes, *, asked: bool) -> Callable[[Entry], bool]:
+    def of_answer(self, link: PeerLink, frame: Changes, *, asked: bool) -> Callable[[FeedEntry], bool]:
         """The rule for a frame of a peer's whole tables: which of its changes are made."""
         answer = self._answers.get(link)
         if answer is None or frame.begins:
             welcome = asked or self._alone.is_on or frame.term > self._terms.term
             untold = link.broker_id in self._untold
             news_only = self._terms.has_older(frame.term, frame.acted_in, untold=frame.anew or untold)
-            answer = self._answers[link] = Answer(welcome, frame.acted_in > 0, news_only)
+            answer = self._answers[link] = TablesAnswer(welcome, frame.acted_in > 0, news_only)
             has_all = not frame.anew and not self._untold.has_older(link.broker_id)
             answer.newer = has_all and self._alone.lacks(frame.term)
             self._terms.saw(frame.term)
@@ -166,7 +166,7 @@ class MergeRules:
             return lambda entry: rule(entry) or entry.key not in known.had.get(entry.table, (entry.key,))
         return rule
 
-    def _is_missing(self, kept: dict[str, set[str]], entry: Entry) -> bool:
+    def _is_missing(self, kept: dict[str, set[str]], entry: FeedEntry) -> bool:
         """Whether the entry's table is not in ``_KEPT``, or ``kept`` has nothing of the entry's queue."""
         if entry.table not in _KEPT:
             return True
@@ -186,7 +186,7 @@ class MergeRules:
             if table is not None and table.items is not None
         }
 
-    def _rule_of(self, answer: Answer) -> Callable[[Entry], bool]:
+    def _rule_of(self, answer: TablesAnswer) -> Callable[[FeedEntry], bool]:
         known, led = answer, not answer.news_only
         if known.newer:
             return lambda entry: (
@@ -200,13 +200,13 @@ class MergeRules:
             return lambda entry: self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
         return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
 
-    def with_our_version(self, link: PeerLink, entry: Entry) -> Entry:
+    def with_our_version(self, link: PeerLink, entry: FeedEntry) -> FeedEntry:
         """A change to be made here. If it comes from an older table, our table's version does not go back."""
         answer = self._answers.get(link)
         older = answer is not None and (answer.newer or entry.table in answer.older)
         return structs.replace(entry, version=None) if older else entry
 
-    def _is_newer(self, older: set[str], entry: Entry) -> bool:
+    def _is_newer(self, older: set[str], entry: FeedEntry) -> bool:
         """Whether the peer's table is at least as new as ours was when the peer's answer began (PO-08)."""
         known = self._feed.tables().get(entry.table)
         if known is None or known.versioned is None or entry.version is None:
@@ -216,6 +216,6 @@ class MergeRules:
         return entry.table not in older
 
 
-def takes_nothing(_entry: Entry) -> bool:
+def takes_nothing(_entry: FeedEntry) -> bool:
     """The rule for a frame of which no change is made."""
     return False

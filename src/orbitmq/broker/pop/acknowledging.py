@@ -27,7 +27,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class MessageReceipt:
     """Messages of one queue with their receipt.
 
     Attributes:
@@ -81,7 +81,7 @@ Freed = Callable[[str, str, int], object]
 Early = Callable[[str, Receipt, int, Iterable[int]], bool]
 
 
-class Settling:
+class Acknowledging:
     """Acknowledges messages in flight, or extends their invisible time.
 
     A method takes effect before it returns. With SYNC_FLUSH its result is awaitable, and ready when the
@@ -120,7 +120,7 @@ class Settling:
         self._early = early
         self._save_soon = save_soon
 
-    def acknowledge(self, settled: Settled) -> Awaitable[None] | None:
+    def acknowledge(self, settled: MessageReceipt) -> Awaitable[None] | None:
         """Acknowledge a message.
 
         Raises:
@@ -183,7 +183,7 @@ class Settling:
             )
         return self._after(missed, *tables, log_end=log_end)
 
-    def change(self, settled: Settled, invisible_ms: int) -> Awaitable[Changed] | Changed:
+    def change(self, settled: MessageReceipt, invisible_ms: int) -> Awaitable[Changed] | Changed:
         """Keep a message invisible for ``invisible_ms`` from now on.
 
         Raises:
@@ -265,7 +265,7 @@ class Settling:
             taken = Taken(topic, group, queue_id, batch.offsets[0], batch.pop_time_ms, in_order=True)
             yield batch.owner, taken, batch.free_at_ms()
 
-    def give_up(self, settled: Settled, reason: str, client_id: str) -> Awaitable[None] | None:
+    def give_up(self, settled: MessageReceipt, reason: str, client_id: str) -> Awaitable[None] | None:
         """Make a message a dead letter.
 
         The table of messages in flight notes this and the end of the flight in one step, and the dead letter
@@ -295,7 +295,7 @@ class Settling:
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _checked(self, settled: Settled) -> pop_info.ExtraInfo:
+    def _checked(self, settled: MessageReceipt) -> pop_info.ExtraInfo:
         """The receipt, checked to be from this broker and for one of its messages."""
         self._checked_queue(settled.topic, settled.queue_id)
         low = self._store.min_offset(settled.topic, settled.queue_id)
@@ -346,7 +346,7 @@ class Settling:
         key = queue_key(topic, group, queue_id)
         return set(offsets) if self._early(key, receipt, invisible_ms, offsets) else set()
 
-    def _done_in_order(self, settled: Settled, pop_time_ms: int) -> None:
+    def _done_in_order(self, settled: MessageReceipt, pop_time_ms: int) -> None:
         if not self._commit_in_order(
             settled.topic, settled.group, settled.queue_id, settled.offset, pop_time_ms
         ):
@@ -365,7 +365,7 @@ class Settling:
             self._freed(topic, group, queue_id)
         return True
 
-    def _not_in_flight(self, settled: Settled, info: pop_info.ExtraInfo | None) -> RemotingError:
+    def _not_in_flight(self, settled: MessageReceipt, info: pop_info.ExtraInfo | None) -> RemotingError:
         why = "it is done, its receipt was replaced by a later one, or its invisible time is over"
         over = info is not None and info.pop_time + info.invisible_time <= self._clock.now_ms()
         if over and info is not None:

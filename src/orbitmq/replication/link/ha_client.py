@@ -38,7 +38,7 @@ NAMED_SECONDS = 5.0
 _MakeLink: TypeAlias = Callable[[Clock, BrokerConfig, CopiedLog, str], FollowerLink]
 
 
-class Following(Component):
+class HaClient(Component):
     """Follows one master at a time, whichever :meth:`follow` names.
 
     Args:

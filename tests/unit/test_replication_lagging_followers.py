@@ -17,17 +17,17 @@ from orbitmq.broker.change_feed import (
     TIMERS,
     UNTOLD,
     ChangeFeed,
-    Entry,
     FedTable,
+    FeedEntry,
 )
 from orbitmq.broker.events import Events
 from orbitmq.broker.role import Role
+from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.frames import Ack
-from orbitmq.replication.state.kept import DurableTables
+from orbitmq.replication.state.lagging_followers import LaggingFollowers
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
 from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms
-from orbitmq.replication.state.untold import LaggingFollowers
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.topic import DataVersion
 
@@ -173,7 +173,7 @@ async def test_who_is_being_told_everything_lacks_something_until_it_has_all(
 
 def test_who_answers_but_falls_behind_lacks_something() -> None:
     link = SendingLink()
-    entry = Entry(1, 0, OFFSETS, "k", 1)
+    entry = FeedEntry(1, 0, OFFSETS, "k", 1)
     for look in range(4):
         for _ in range(10):
             list(link.frames(1, link.told + 1, [entry]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.unit.test_replication_lagging_followers import lead
 from tests.unit.test_replication_state import Pair, connect
-from tests.unit.test_replication_untold import lead
 
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.alone import UnsyncedStart
 from orbitmq.replication.state.outbox import MAX_ENTRIES
 from orbitmq.replication.state.terms import NONE
+from orbitmq.replication.state.unsynced_start import UnsyncedStart
 from orbitmq.testing import SimulatedRuntime
 
 pytestmark = pytest.mark.behaviour("PO-45")

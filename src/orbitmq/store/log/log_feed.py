@@ -55,7 +55,7 @@ class LogFollower(Protocol):
         ...
 
 
-class Following:
+class LogFeed:
     """Feeds the follower. While no message is written, nothing runs.
 
     Args:

@@ -10,7 +10,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.numbers import whole_number
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.ha_handlers import LEADS, LOG_END
-from orbitmq.replication.link.follower import MAX_RETRY_SECONDS, Following
+from orbitmq.replication.link.ha_client import MAX_RETRY_SECONDS, HaClient
 from orbitmq.replication.link.inquiry import Inquiry
 from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.links import Links
@@ -62,7 +62,7 @@ class PreOnlineService:
         client: RemotingClient,
         address: str,
         ha_address: Callable[[], str],
-        following: Following,
+        following: HaClient,
         links: Links,
         tables: TableExchange,
         members: Callable[[], Mapping[int, str]],

@@ -11,7 +11,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.service import ScheduleService
 from orbitmq.broker.messaging.delivering import UNKNOWN_TOPIC_WAITS_MS
-from orbitmq.broker.messaging.outlet import is_not_now
+from orbitmq.broker.messaging.delivery_sink import is_not_now
 from orbitmq.broker.role import Role
 from orbitmq.message import reserved
 from orbitmq.message.properties import decode_properties, encode_properties
@@ -92,12 +92,12 @@ def delayed(broker: Broker, body: bytes, topic: str = "T") -> None:
 
 @pytest.mark.behaviour("ES-02")
 async def test_a_master_puts_into_its_own_store(broker: Broker) -> None:
-    outlet = broker.services.outlet
+    sink = broker.services.sink
     message = NewMessage("T", 1, b"x", encode_properties({"DELAY": "3"}))
-    assert await outlet.put(message, {"DELAY": "3"}) is PutStatus.OK
-    handed = outlet.hand(message, {"DELAY": "3"})
+    assert await sink.put(message, {"DELAY": "3"}) is PutStatus.OK
+    handed = sink.hand(message, {"DELAY": "3"})
     assert not handed.stored
-    await outlet.settle()
+    await sink.settle()
     assert handed.stored
     assert stored(broker) == [b"x", b"x"]
     assert broker.services.store.max_offset(reserved.SCHEDULE_TOPIC, 2) == 0  # no hook delays it again
@@ -106,7 +106,7 @@ async def test_a_master_puts_into_its_own_store(broker: Broker) -> None:
 async def test_another_role_refuses_for_now_when_there_is_no_way(broker: Broker) -> None:
     await broker.change_role(Role.SLAVE)
     with pytest.raises(RemotingError) as refused:
-        await broker.services.outlet.put(NewMessage("T", 0, b"x", b""), {})
+        await broker.services.sink.put(NewMessage("T", 0, b"x", b""), {})
     assert is_not_now(refused.value)
     assert stored(broker) == []
 
@@ -114,7 +114,7 @@ async def test_another_role_refuses_for_now_when_there_is_no_way(broker: Broker)
 async def test_without_the_right_to_lead_nothing_is_delivered(broker: Broker) -> None:
     broker.services.role.may_lead = lambda: False
     with pytest.raises(RemotingError, match="no right to lead") as refused:
-        await broker.services.outlet.put(NewMessage("T", 0, b"x", b""), {})
+        await broker.services.sink.put(NewMessage("T", 0, b"x", b""), {})
     assert is_not_now(refused.value)
     assert stored(broker) == []
 
@@ -127,7 +127,7 @@ async def act(broker: Broker) -> None:
 @pytest.mark.behaviour("ES-10")
 async def test_an_acting_master_delivers_elsewhere_and_counts_what_arrived(broker: Broker) -> None:
     services, schedule = broker.services, broker.part(ScheduleService)
-    away = services.outlet.elsewhere = OtherMasters()
+    away = services.sink.elsewhere = OtherMasters()
     for number in range(3):
         delayed(broker, b"%d" % number, "T" if number != 1 else "OnlyThere")
     await act(broker)
@@ -147,7 +147,7 @@ async def test_an_acting_master_delivers_elsewhere_and_counts_what_arrived(broke
 
 async def test_one_level_does_not_hold_up_the_progress_of_another(broker: Broker) -> None:
     services, schedule = broker.services, broker.part(ScheduleService)
-    away = services.outlet.elsewhere = OtherMasters()
+    away = services.sink.elsewhere = OtherMasters()
     delayed(broker, b"stuck")
     message = NewMessage("T", 0, b"goes", encode_properties({"DELAY": "2"}))
     services.append.put(message, {"DELAY": "2"})
@@ -165,7 +165,7 @@ async def test_without_a_way_nothing_is_delivered_and_nothing_skipped(broker: Br
     await act(broker)
     await broker.runtime.clock.sleep(10)
     assert schedule.progress(1) == 0
-    services.outlet.elsewhere = away = OtherMasters(room=0)
+    services.sink.elsewhere = away = OtherMasters(room=0)
     await broker.runtime.clock.sleep(2)
     assert away.sent == []
     away.room = 1
@@ -175,7 +175,7 @@ async def test_without_a_way_nothing_is_delivered_and_nothing_skipped(broker: Br
 
 async def test_a_service_that_starts_again_begins_at_its_progress(broker: Broker) -> None:
     services, schedule = broker.services, broker.part(ScheduleService)
-    services.outlet.elsewhere = away = OtherMasters()
+    services.sink.elsewhere = away = OtherMasters()
     delayed(broker, b"one")
     await act(broker)
     await broker.runtime.clock.sleep(2)
@@ -214,7 +214,7 @@ async def test_timers_behind_too_many_that_wait_for_the_first_one_wait_as_well(
         message = NewMessage("T", 0, b"%d" % number, encode_properties(properties))
         services.append.put(message, properties)
     await broker.change_role(Role.SLAVE)
-    away = services.outlet.elsewhere = Timers()
+    away = services.sink.elsewhere = Timers()
     await broker.change_role(Role.ACTING_MASTER)
     await broker.runtime.clock.sleep(5)
     assert len(away.sent) == 3

@@ -20,8 +20,8 @@ from orbitmq.wire.errors import RemotingError
 _NOT_NOW = frozenset({ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY})
 
 
-class Handed(Protocol):
-    """A message that was handed to the outlet.
+class PendingDelivery(Protocol):
+    """A message that was handed to the sink.
 
     Attributes:
         end: the place behind its record in this broker's log; 0: the message is not there.
@@ -50,7 +50,7 @@ class Elsewhere(Protocol):
 
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
-    ) -> Handed:
+    ) -> PendingDelivery:
         """Begin to send the message to another master; retried until one has stored it.
 
         Args:
@@ -89,7 +89,7 @@ class _InOwnStore:
         return await self._append.settled(self._result)
 
 
-class Outlet:
+class DeliverySink:
     """Puts messages as they are: no append hook sees them again.
 
     Attributes:
@@ -121,11 +121,11 @@ class Outlet:
     def on_stored(self, listener: Callable[[], object]) -> None:
         """Call ``listener`` whenever a message has been stored elsewhere.
 
-        Not called for messages in the own store: use :attr:`Handed.stored`.
+        Not called for messages in the own store: use :attr:`PendingDelivery.stored`.
         """
         self._listeners.append(listener)
 
-    def hand(self, message: NewMessage, properties: Mapping[str, str]) -> Handed:
+    def hand(self, message: NewMessage, properties: Mapping[str, str]) -> PendingDelivery:
         """Put a message without waiting for it.
 
         Args:
@@ -152,7 +152,7 @@ class Outlet:
     async def put(self, message: NewMessage, properties: Mapping[str, str]) -> PutStatus:
         """Put a message and return when it is stored.
 
-        Raises: as :meth:`hand` and :meth:`Handed.settled`.
+        Raises: as :meth:`hand` and :meth:`PendingDelivery.settled`.
         """
         return await self.hand(message, properties).settled()
 
@@ -160,7 +160,7 @@ class Outlet:
         """Return when all messages handed over are stored, or were cancelled because they took too long."""
         if self.elsewhere is not None:
             await self.elsewhere.settle()
-        # If the disk refuses, the messages stay unsettled, as Handed.stored shows.
+        # If the disk refuses, the messages stay unsettled, as PendingDelivery.stored shows.
         with contextlib.suppress(RemotingError):
             self._append.write()
         await self._store.flush()

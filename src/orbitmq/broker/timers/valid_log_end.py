@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.store import MessageStore
 
 
-class TrustedLog:
+class ValidLogEnd:
     """The end of the commit log's messages that units may name; cuts are noticed when the end is read."""
 
     def __init__(self, store: MessageStore) -> None:

@@ -8,7 +8,7 @@ from tests.unit.test_replication_state import Link, Pair, connect, cut
 from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, RESETS
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.handed_out import SeenByFollower
+from orbitmq.replication.state.seen_by_follower import SeenByFollower
 from orbitmq.testing import SimulatedRuntime
 
 

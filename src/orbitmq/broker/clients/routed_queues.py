@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 FRESH_S = 5.0
 
 
-class TopicQueues:
+class RoutedQueues:
     """Knows the queues of topics from routes that are some seconds old at most."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigs, name_servers: NameServers) -> None:
