@@ -40,7 +40,7 @@ class Ends:
         topic, group = topic_name(request.topic), group_name(request.group)
         if not request.entries:
             raise RefusalError(Code.BAD_REQUEST, "the request has no entry")
-        ended = [self._acknowledge(topic, group, entry.receipt_handle) for entry in request.entries]
+        ended = [self.begin(topic, group, entry.receipt_handle) for entry in request.entries]
         entries = []
         for entry, each in zip(request.entries, ended, strict=True):
             entries.append(
@@ -48,14 +48,15 @@ class Ends:
                     schema.AckMessageResultEntry,
                     message_id=entry.message_id,
                     receipt_handle=entry.receipt_handle,
-                    status=await self._result(each),
+                    status=await self.result(each),
                 )
             )
         code = of_many(entry.status.code for entry in entries)
         text = entries[0].status.message if code != Code.MULTIPLE_RESULTS else ""
         return new(schema.AckMessageResponse, status=status(code, text), entries=entries)
 
-    def _acknowledge(self, topic: str, group: str, text: str) -> Ended:
+    def begin(self, topic: str, group: str, text: str) -> Ended:
+        """Acknowledge by a receipt handle; the result has to be awaited when it waits for the disk."""
         try:
             handle = receipts.decode(text, self._config.broker_name)
             return self._settling.acknowledge(handle.settled(topic, group))
@@ -64,7 +65,8 @@ class Ends:
         except PORT_ERRORS as error:
             return _refusal(error)
 
-    async def _result(self, ended: Ended) -> schema.Status:
+    async def result(self, ended: Ended) -> schema.Status:
+        """The status of an acknowledgement that has begun."""
         try:
             if isinstance(ended, RefusalError):
                 return refused(ended)

@@ -17,6 +17,7 @@ from orbitmq.broker.role import RoleState, RoleTaken
 from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
+from orbitmq.gateway.acks import AckMessage
 from orbitmq.gateway.call import Handler, Service
 from orbitmq.gateway.caller import Callers, Check, everybody
 from orbitmq.gateway.clients import GrpcClients
@@ -46,6 +47,8 @@ from orbitmq.wire.addresses import joined
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
+# How long acknowledgements may wait for the disk when the broker stops.
+ACK_SECONDS: Final = 2.0
 
 
 class RocketmqService:
@@ -65,6 +68,7 @@ class RocketmqService:
         telemetry: Telemetry,
         receives: Receives,
         others: OtherBrokers,
+        acks: AckMessage,
         handlers: Mapping[str, Handler],
         plain: PlainDoor | None,
         quotas: CallQuotas,
@@ -74,6 +78,7 @@ class RocketmqService:
         self._clients = clients
         self._receives = receives
         self._others = others
+        self._acks = acks
         self._background = background
         self.handlers = handlers
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
@@ -84,6 +89,7 @@ class RocketmqService:
         """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
         self._receives.stop()
         self._clients.stop()
+        await self._acks.stop(ACK_SECONDS)
         await self._background.stop()
         await self._others.stop()
 
@@ -130,6 +136,7 @@ def service(host: Host) -> Service:
         config, clock, s.metadata, pops, settling, clients, held, background, callers, order, quotas
     )
     ends = Ends(config, settling)
+    acks = AckMessage(callers, ends, background)
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
@@ -148,7 +155,7 @@ def service(host: Host) -> Service:
         "Telemetry": telemetry.serve,
         "SendMessage": SendMessage(callers, sends),
         "ReceiveMessage": receives.receive,
-        "AckMessage": unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge),
+        "AckMessage": acks,
         "ChangeInvisibleDuration": unary(
             callers,
             schema.ChangeInvisibleDurationRequest,
@@ -171,5 +178,5 @@ def service(host: Host) -> Service:
     # Rights are asked for each call.
     plain = PlainDoor(host, topics, clients, quotas) if check is everybody else None
     return RocketmqService(
-        clock, background, clients, held, telemetry, receives, others, handlers, plain, quotas
+        clock, background, clients, held, telemetry, receives, others, acks, handlers, plain, quotas
     )

@@ -23,7 +23,8 @@ class Background:
 
     Args:
         name: the component's, for log lines and task names.
-        max_tasks: tasks alive at a time.
+        max_tasks: tasks alive at a time. One that has ended counts until the event loop's next turn, so work
+            that ends and begins again must not rely on a limit of 1.
     """
 
     def __init__(self, name: str, *, max_tasks: int = MAX_TASKS) -> None:

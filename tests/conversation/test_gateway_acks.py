@@ -1,0 +1,143 @@
+"""AckMessage with one handle: the same answer as one among others, when it is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.conversation.grpc_rpc import RpcClient, all_of, resource
+
+from orbitmq.broker.broker import Broker
+from orbitmq.gateway import schema
+from orbitmq.gateway.connection import GrpcConnection
+from orbitmq.gateway.messages import new
+from orbitmq.gateway.status import Code
+from orbitmq.gateway.streams import StreamCall
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.errors import RemotingError
+
+
+def handles_of(messages: list[schema.Message]) -> list[str]:
+    return [each.system_properties.receipt_handle for each in messages]
+
+
+@pytest.mark.behaviour("GW-25")
+async def test_a_handle_alone_is_answered_as_one_among_others(grpc_broker: Broker, rpc: RpcClient) -> None:
+    await rpc.sent(*(b"%d" % number for number in range(4)))
+    got = await all_of(rpc, 4)
+    handles = handles_of(got)
+    foreign = handles[2].replace(" broker-a ", " elsewhere ") + " "
+    alone = [await rpc.ack(handle) for handle in (handles[0], handles[0], "cut", foreign)]
+    several = await rpc.ack(handles[1], handles[1], "cut", foreign)
+    for number, (one, entry) in enumerate(zip(alone, several.entries, strict=True)):
+        (found,) = one.entries
+        assert one.status == found.status
+        assert found.status.code == entry.status.code
+        assert found.receipt_handle == (handles[0], handles[0], "cut", foreign)[number]
+        assert found.message_id == "m-0"
+    codes = [Code(one.status.code).name for one in alone]
+    assert codes == ["OK", *["INVALID_RECEIPT_HANDLE"] * 3]
+    again = await all_of(rpc, 2)
+    assert sorted(each.body for each in again) == sorted(each.body for each in got[2:])
+
+
+@pytest.mark.behaviour("GW-27")
+async def test_a_wrong_name_is_refused_by_its_code(grpc_broker: Broker, rpc: RpcClient) -> None:
+    for topic, group, code in (("a b", "cg", Code.ILLEGAL_TOPIC), ("T", "a b", Code.ILLEGAL_CONSUMER_GROUP)):
+        entry = new(schema.AckMessageEntry, message_id="m", receipt_handle="h")
+        request = new(schema.AckMessageRequest, group=resource(group), topic=resource(topic), entries=[entry])
+        answer = await rpc.ask("AckMessage", request, schema.AckMessageResponse)
+        assert (answer.status.code, len(answer.entries)) == (code, 0)
+
+
+@pytest.mark.behaviour("GW-25")
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH")
+async def test_acknowledgements_of_one_time_wait_for_the_disk_together(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rpc.sent(*(b"%d" % number for number in range(9)))
+    handles = handles_of(await all_of(rpc, 9))
+    metadata = grpc_broker.services.metadata
+    save, saves, disk = metadata.save, 0, asyncio.Event()
+
+    async def slow(*tables: str) -> None:
+        nonlocal saves
+        saves += 1
+        await disk.wait()
+        await save(*tables)
+
+    monkeypatch.setattr(metadata, "save", slow)
+    asking = [asyncio.ensure_future(rpc.ack(handle)) for handle in handles]
+    await asyncio.sleep(1)
+    assert saves == 1
+    assert not any(each.done() for each in asking)
+    disk.set()
+    answers = await asyncio.gather(*asking)
+    assert [answer.status.code for answer in answers] == [Code.OK] * 9
+
+
+@pytest.mark.behaviour("GW-25")
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH")
+async def test_a_disk_that_refuses_an_acknowledgement_refuses_no_later_one(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rpc.sent(b"one", b"two")
+    first, second = handles_of(await all_of(rpc, 2))
+
+    async def refuses(*_tables: Any) -> None:
+        raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grpc_broker.services.metadata, "save", refuses)
+        answer = await rpc.ack(first)
+    assert answer.status.code != Code.OK
+    assert "the disk is full" in answer.status.message
+    assert (await rpc.ack(second)).status.code == Code.OK
+
+
+@pytest.mark.behaviour("GW-54")
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH")
+async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is read in the turn of the event loop after the only answer that waited.
+    await rpc.sent(b"one", b"two", b"three")
+    handles = handles_of(await all_of(rpc, 3))
+    save, disk = grpc_broker.services.metadata.save, asyncio.Event()
+    answer, received = GrpcConnection.answer, GrpcConnection.received
+    held: list[tuple[GrpcConnection, bytes]] = []
+    holding = False
+
+    async def slow(*tables: str) -> None:
+        await disk.wait()
+        await save(*tables)
+
+    def hold(connection: GrpcConnection, data: bytes) -> None:
+        if holding:
+            held.append((connection, data))
+        else:
+            received(connection, data)
+
+    def release(connection: GrpcConnection, call: StreamCall, message: bytes) -> None:
+        nonlocal holding
+        holding = False
+        answer(connection, call, message)
+        for each in held:
+            asyncio.get_running_loop().call_soon(received, *each)
+        held.clear()
+
+    monkeypatch.setattr(grpc_broker.services.metadata, "save", slow)
+    monkeypatch.setattr(GrpcConnection, "received", hold)
+    monkeypatch.setattr(GrpcConnection, "answer", release)
+    async with RpcClient(grpc_broker.runtime, client_id="client-2") as other, asyncio.timeout(30):
+        await other.heartbeat()
+        first = asyncio.ensure_future(rpc.ack(handles[0]))
+        await asyncio.sleep(1)
+        holding = True
+        second = asyncio.ensure_future(other.ack(handles[1]))
+        await asyncio.sleep(1)
+        assert held
+        disk.set()
+        answers = [await first, await second, await rpc.ack(handles[2])]
+    assert [answer.status.code for answer in answers] == [Code.OK] * 3
