@@ -316,10 +316,13 @@ def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
     )
 
 
-def table(headings: list[str], rows: Iterable[list[str]]) -> str:
-    """Aligned text, readable on a terminal and as Markdown; the first column left, the others right."""
+def table(headings: list[str], rows: Iterable[list[str]], *, aligned: bool = True) -> str:
+    """Aligned text, readable on a terminal and as Markdown; the first column left, the others right.
+
+    A table that is wider than any terminal is Markdown only: not ``aligned``, at half the size.
+    """
     lines = [headings, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    widths = [max(len(line[column]) for line in lines) if aligned else 1 for column in range(len(headings))]
 
     def shown(line: list[str]) -> str:
         cells = [line[0].ljust(widths[0])]

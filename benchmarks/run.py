@@ -293,7 +293,7 @@ class Session:
         self.replicas()
         self.growth()
         rates = self.page_cache.rates
-        self.report.content["page_cache_mib_per_s"] = rates
+        self.report.content["page_cache_mib_per_s"] = {"min": min(rates), "max": max(rates)}
         self.report.note(
             f"\nPage cache: {TOUCH_MIB} MiB written and removed before each 1 s saturating run, at "
             f"{min(rates):,.0f} to {max(rates):,.0f} MiB/s."

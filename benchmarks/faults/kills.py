@@ -30,7 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import count, repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.faults.forgetful import library
 from benchmarks.faults.nursery import nursery
@@ -454,15 +454,20 @@ def add(tally: Tally) -> None:
     del content["back_s"]
     runs = [one for one in runs if one["mode"] != tally.mode]
     runs.append({**content, "cells": [*row(tally), where], "failures": failures(tally)})
+    keep(NAME, page(runs), {"record": record(short=False), "runs": runs})
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """The runs of the record as Markdown."""
     wrong = [f"- {one['mode']}, seeds {one['seeds']}: {text}" for one in runs for text in one["failures"]]
     parts = [
         "# Brokers killed again and again",
-        "Written by `python -m benchmarks.faults.kills --record`; what each mode is and promises stands at "
-        "the beginning of `benchmarks/faults/kills.py`.",
+        "Written by `python -m benchmarks.faults.kills --record`, the last run of each mode; what a "
+        "mode is and promises stands at the beginning of `benchmarks/faults/kills.py`.",
         table(HEADINGS, [one["cells"] for one in runs]),
         "\n".join(wrong) if wrong else "No promise was broken.",
     ]
-    keep(NAME, "\n\n".join(parts), {"record": record(short=False), "runs": runs})
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from benchmarks.servers import ROOT
 
 NAME = "faults"
 OURS = "OrbitMQ"
+NAMED = 2
+"""The page shows as many broken promises of one fault."""
 GOAL_HEADINGS = ["figure", "measured", "goal", "met"]
 
 
@@ -115,12 +117,23 @@ def page(entries: Sequence[Entry]) -> str:
             parts.append(table(GOAL_HEADINGS, missed))
         parts.append(
             table(
-                [*HEADINGS, "taken"], [[BY_NAME[one.fault].title, *one.cells, taken(one)] for one in chosen]
+                [*HEADINGS, "taken"],
+                [[BY_NAME[one.fault].title, *one.cells, taken(one)] for one in chosen],
+                aligned=False,
             )
         )
-        broken = [f"- {one.fault}, seed {one.seed}: {text}" for one in chosen for text in one.broken]
+        broken = [line for one in chosen for line in _broken(one)]
         parts.append("Broken promises:\n\n" + "\n".join(broken) if broken else "No promise was broken.")
     return "\n\n".join([*parts, *_side_by_side(entries)])
+
+
+def _broken(one: Entry) -> list[str]:
+    """The first broken promises of an entry, and how many more there are; the record has all."""
+    lines = [
+        f"- {one.fault}, seed {one.seed}: {text.partition(', the first: ')[0]}" for text in one.broken[:NAMED]
+    ]
+    more = len(one.broken) - NAMED
+    return [*lines, f"- {one.fault}, seed {one.seed}: {more} more in faults.json"] if more > 0 else lines
 
 
 def _side_by_side(entries: Sequence[Entry]) -> list[str]:
