@@ -67,7 +67,9 @@ class World:
 
     def _attach(self, host: Host) -> Attachment:
         s = host.services
-        self.replicas = Replicas(rule_of(s.config), lambda: s.store.max_commit_log_offset)
+        self.replicas = Replicas(
+            rule_of(s.config), lambda: s.store.max_commit_log_offset, changed=lambda: self.gate.moved()
+        )
         self.gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, self.replicas)
         return Attachment(components=[self.gate], status=self.gate.status)
 

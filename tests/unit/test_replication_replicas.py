@@ -314,8 +314,7 @@ def test_changes_are_told_once_and_only_changes() -> None:
         nonlocal heard
         heard += 1
 
-    replicas = Replicas(STRICT, lambda: end)
-    replicas.changed = changed
+    replicas = Replicas(STRICT, lambda: end, changed=changed)
     replicas.connected("a", 1, 0.0)
     assert heard == 0
     replicas.reported("a", 100, 100, 0.0)
@@ -347,8 +346,7 @@ def shown(replicas: Replicas, now: float) -> tuple[bool, float, int]:
 def owing_since_10() -> Replicas:
     """One slave that reported at 9.0 that it has all; at 10.0 the log went on."""
     ends = [0]
-    replicas = Replicas(QuorumRule(), lambda: ends[-1])
-    replicas.grew_s = lambda _place, _now: 10.0
+    replicas = Replicas(QuorumRule(), lambda: ends[-1], lambda _place, _now: 10.0)
     replicas.connected("a", 1, 0.0)
     replicas.reported("a", 0, 0, 9.0)
     ends.append(100)

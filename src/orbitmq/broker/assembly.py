@@ -29,7 +29,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.broker.doors import Connections, Doors, Serving
 from orbitmq.broker.durability import DiskGate, Durability
 from orbitmq.broker.events import Events, QuotasChanged, SettingsChanged, TopicChanged
-from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status
+from orbitmq.broker.extension import Attachment, ChangeRole, Extension, HandOver, Host, Status, Unready
 from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import HandlerFamily
 from orbitmq.broker.handlers.changes import ROLES, AdminChanges
@@ -71,7 +71,7 @@ from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.request_modes import RequestModes
 from orbitmq.broker.metadata.table_files import Persistence
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.metrics.counted import CountedMetrics
+from orbitmq.broker.metrics.counted import Attached, CountedMetrics
 from orbitmq.broker.metrics.creating import CODES as TIMED
 from orbitmq.broker.metrics.creating import CreationTimes
 from orbitmq.broker.metrics.figures import Figures
@@ -143,9 +143,13 @@ def assemble(
     files = TableFiles(
         services.persistence, config.flush_offset_interval_ms / 1000, services.store.stop_as_crash
     )
-    figures = _figures(services, doors)
-    counted = CountedMetrics(services.counts, services.topics)
-    readiness = Readiness(doors, services.role, services.store, services.registration)
+    # Filled while features and extensions are attached.
+    status: list[Status] = []
+    figures_of_parts: list[Attached] = []
+    unready: list[Unready] = []
+    figures = _figures(services, doors, status)
+    counted = CountedMetrics(services.counts, services.topics, figures_of_parts)
+    readiness = Readiness(doors, services.role, services.store, services.registration, unready)
     shared = _components(services, doors, files, readiness, figures, counted)
     _connect(services)
     host = Host(services, services_of_doors, port, change_role)
@@ -159,9 +163,10 @@ def assemble(
             doors.close_with(each.gate)
         if each.meter is not None:
             services.events.subscribe(QuotasChanged, _measures(doors, each.meter))
-    status = figures.status = [each.status for each in attached]
-    counted.attached = [each.figures for each in attached if each.figures is not None]
-    readiness.attached = [each.unready for each in attached]
+        if each.figures is not None:
+            figures_of_parts.append(each.figures)
+        status.append(each.status)
+        unready.append(each.unready)
     router = Router(
         [*families(services, services_of_doors, status), *(f for each in attached for f in each.families)]
     )
@@ -186,9 +191,19 @@ def _measures(doors: Doors, meter: Meter) -> Callable[[QuotasChanged], None]:
     return lambda _event: doors.measure_with(meter)
 
 
-def _figures(s: Services, doors: Doors) -> Figures:
+def _figures(s: Services, doors: Doors, status: Sequence[Status]) -> Figures:
     return Figures(
-        s.runtime, s.config, doors, s.role, s.store, s.topics, s.groups, s.clients, s.stats, s.long_polling
+        s.runtime,
+        s.config,
+        doors,
+        s.role,
+        s.store,
+        s.topics,
+        s.groups,
+        s.clients,
+        s.stats,
+        s.long_polling,
+        status,
     )
 
 
@@ -246,7 +261,10 @@ def _services(
     role = RoleState(_first_role(config), clock.now_ms())
     levels = DelayLevels.parse(config.message_delay_level)
     store = MessageStore(
-        runtime, store_config(config, host), codes={reserved.SCHEDULE_TOPIC: levels.delivery_code}
+        runtime,
+        store_config(config, host),
+        codes={reserved.SCHEDULE_TOPIC: levels.delivery_code},
+        on_arrival=events.messages_arrived,
     )
     durability = Durability(
         clock,
@@ -318,7 +336,6 @@ def _grants_locks_alone(config: BrokerConfig) -> bool:
 def _connect(s: Services) -> None:
     """Subscribe the parts that do not subscribe to events by themselves."""
     s.store.flusher.attach(s.durability)
-    s.store.on_arrival = s.events.messages_arrived
     subscribe = s.events.subscribe
     # After the store: a woken pull looks at the topic's queues, which the store has by then.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))

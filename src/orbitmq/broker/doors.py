@@ -43,8 +43,8 @@ class Doors:
         takers: doors of extensions, for connections that begin with these bytes instead of a frame.
         tls: of all ports of the broker.
         guard: asked before router and fast path. When it has a gate, the router has all requests.
-        meter: counts what clients send and receive, while there are quotas; else ``None``. A connection with
-            a gauge has its requests go to the router.
+        meter: counts what clients send and receive, while there are quotas; else ``None``. A
+            metered connection has its requests go to the router.
         seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
@@ -75,8 +75,6 @@ class Doors:
     def close_with(self, gate: AuthGate) -> None:
         """Serve only what this gate lets pass."""
         self.guard.gate = gate
-        for server in self.servers:
-            server.guard_with(self.guard)
 
     @property
     def servers(self) -> Sequence[RemotingServer]:
@@ -103,10 +101,12 @@ class Doors:
             self._handle,
             on_open=self._opened,
             on_close=self._closed,
+            on_send=self._sending,
             on_chunk=self._on_chunk,
             takers=self.takers,
             seats=self.seats,
             proxies=networks_of(self._config.proxy_protocol_trusted),
+            watch=self.guard,
             tls=self.tls,
         )
 
@@ -116,8 +116,6 @@ class Doors:
         if self._vip_server is not None or self._config.listen_port == 0 or port <= 0:
             return
         server = self._make_server()
-        if self.guard.gate is not None:
-            server.guard_with(self.guard)
         try:
             await server.start(self._config.bind_address, port)
         except OSError as error:
@@ -162,7 +160,7 @@ class Doors:
         return self.router.handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None or self.guard.gate is not None or connection.gauge is not None:
+        if self.fast_path is None or self.guard.gate is not None or connection.metered:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
 
@@ -172,6 +170,10 @@ class Doors:
         for server in self.servers:
             for connection in server.connections:
                 meter.look(connection)
+
+    def _sending(self, connection: ServerConnection, command: Command) -> None:
+        if self.meter is not None:
+            self.meter.sent(connection, command)
 
     def _opened(self, connection: ServerConnection) -> None:
         if self.meter is not None:

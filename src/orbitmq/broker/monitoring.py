@@ -33,16 +33,23 @@ if TYPE_CHECKING:
 class Readiness:
     """Whether clients can use this broker.
 
-    Attributes:
-        attached: the reasons of parts that are attached.
+    Args:
+        attached: the reasons of attached parts; grows while parts are attached.
     """
 
-    def __init__(self, doors: Doors, role: RoleState, store: MessageStore, registration: Registration):
+    def __init__(
+        self,
+        doors: Doors,
+        role: RoleState,
+        store: MessageStore,
+        registration: Registration,
+        attached: Sequence[Unready],
+    ) -> None:
         self._doors = doors
         self._role = role
         self._store = store
         self._registration = registration
-        self.attached: Sequence[Unready] = ()
+        self._attached = attached
 
     def serving(self) -> bool:
         """Whether the broker's parts work."""
@@ -62,7 +69,7 @@ class Readiness:
         elif self._registration.name_servers and not self._registration.registered:
             servers = ", ".join(self._registration.name_servers)
             found.append(f"not registered: no name server has taken the registration ({servers})")
-        found += [reason for each in self.attached for reason in each()]
+        found += [reason for each in self._attached for reason in each()]
         refusal = self._store.refusal
         # A slave takes no messages of producers, but it stores those of its master.
         if refusal is not None:

@@ -82,10 +82,9 @@ class NameServer:
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
             seats=Seats(self._config.max_connections, self._config.max_connections_per_address),
             proxies=networks_of(self._config.proxy_protocol_trusted),
+            watch=self._guard,
             tls=self._tls,
         )
-        if gate is not None:
-            self._server.guard_with(self._guard)
         self.monitoring = NameServerMonitoring(runtime, self._config, self.handlers, self.routes, self._tls)
         # Brokers that ask for keys take the news of their lowest id from super users only.
         keys = self._config.inner_client_credentials

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
@@ -14,7 +15,7 @@ from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
-from orbitmq.replication.lag import ReplicationLines
+from orbitmq.replication.lag import LagClock, ReplicationLines
 from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaPort
@@ -65,7 +66,8 @@ class Replication:
 
     def __init__(self, host: Host) -> None:
         s = self._services = host.services
-        self._replicas = Replicas(rule_of(s.config), self._log_end)
+        self._lag = LagClock()
+        self._replicas = Replicas(rule_of(s.config), self._log_end, self._lag.grew_s, self._replicated)
         self._gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, self._replicas)
         self._peers = Peers()
         self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
@@ -123,12 +125,18 @@ class Replication:
     def _ha_address(self) -> str:
         return self._services.registration.ha_address
 
+    def _replicated(self) -> None:
+        self._gate.moved()
+
+    async def _others(self) -> Mapping[int, str]:
+        return await self._membership.others()
+
     # -- the log ---------------------------------------------------------------------------------------
 
     def _make_link(self) -> None:
         s, replicas = self._services, self._replicas
         identity = BrokerIdentity(s.runtime, s.config, s.store, s.role, s.address, self._term)
-        self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._term)
+        self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._lag, self._term)
         self._port = HaPort(
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
             s.tls,
@@ -192,7 +200,7 @@ class Replication:
         s, following, client = self._services, self._following, self._client
         clock = s.runtime.clock
         acted = ActedTables(s.feed, self._exchange, self._exchange.acted)
-        self._siblings = OtherSlaves(client, s.role, s.address, acted)
+        self._siblings = OtherSlaves(client, s.role, s.address, acted, self._others)
         self._membership = membership = Membership(
             clock,
             s.config,
@@ -221,7 +229,6 @@ class Replication:
             change_role,
         )
         self._hear_peers()
-        self._siblings.living = membership.others
         # After the exchange: changes that wait there are applied before the lock copy answers questions.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,

@@ -59,7 +59,6 @@ class ReplicaGate(Component):
         self.safe = EVERYTHING
         self.refusal: str | None = None
         self.told = PutStatus.OK
-        replicas.changed = self._moved
         events.subscribe(SettingsChanged, lambda _event: self._settings_changed())
 
     async def start(self) -> None:
@@ -116,7 +115,7 @@ class ReplicaGate(Component):
         else:
             self._durability.remove(self)
 
-    def _moved(self) -> None:
+    def moved(self) -> None:
         """A replica acknowledged more, joined or left."""
         if not self._waits:
             return

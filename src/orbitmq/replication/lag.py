@@ -66,6 +66,7 @@ class ReplicationLines(Component):
         role: RoleState,
         store: CopiedLog,
         replicas: Replicas,
+        lag: LagClock,
         term: Callable[[], int],
     ) -> None:
         self._clock = clock
@@ -73,8 +74,7 @@ class ReplicationLines(Component):
         self._store = store
         self._replicas = replicas
         self._term = term
-        self._lag = LagClock()
-        replicas.grew_s = self._lag.grew_s
+        self._lag = lag
 
     async def stop(self) -> None:
         self._store.off_written(self._sample)

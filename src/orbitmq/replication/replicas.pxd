@@ -22,8 +22,8 @@ cdef class Replicas:
     cdef dict _links
     cdef int64_t _reached
     cdef double _judged_s
-    cdef public object changed
-    cdef public object grew_s
+    cdef object _grew_s
+    cdef object _changed
     cdef public int64_t in_sync
     cdef public int64_t need
     cdef public bint awaited

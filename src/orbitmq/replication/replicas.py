@@ -123,6 +123,9 @@ class Replicas:
     Args:
         rule: may be replaced at any time; :meth:`judge` then counts anew.
         log_end: the end of the written log; a report beyond it cannot be true.
+        grew_s: gives since when the log has been longer than a place; by default only the time of the look
+            is known.
+        changed: called when ``in_sync``, ``need`` or ``replicated`` has changed.
 
     Attributes:
         in_sync: how many brokers are in sync, this one included.
@@ -130,19 +133,22 @@ class Replicas:
         replicated: the mark: enough brokers have everything below it; :data:`EVERYTHING` while this broker is
             enough.
         awaited: whether answers to senders wait for reports.
-        changed: called when one of the three has changed.
-        grew_s: tells since when the log has been longer than a place; the default only knows the time of the
-            look.
     """
 
-    def __init__(self, rule: QuorumRule, log_end: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        rule: QuorumRule,
+        log_end: Callable[[], int],
+        grew_s: Callable[[int, float], float] = lambda _place, now: now,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
         self.rule = rule
         self._log_end = log_end
         self._links: dict[Hashable, _Link] = {}
         self._reached = 0
         self._judged_s = 0.0
-        self.changed: Callable[[], object] = lambda: None
-        self.grew_s: Callable[[int, float], float] = lambda _place, now: now
+        self._grew_s = grew_s
+        self._changed = changed
         self.in_sync = 1
         self.need = rule.need(1)
         self.awaited = False
@@ -240,7 +246,7 @@ class Replicas:
             if has >= end:
                 each.owes_since = NOTHING_OWED
             elif each.owes_since < 0:
-                each.owes_since = self.grew_s(has, now)
+                each.owes_since = self._grew_s(has, now)
             owes_s = now - max(each.heard, each.owes_since)
             each.silent = each.owes_since >= 0 and owes_s >= rule.silence_s
             each.in_sync = has >= 0 and end - each.received < rule.max_gap_bytes and not each.silent
@@ -266,4 +272,4 @@ class Replicas:
                 self._reached = max(self._reached, by_rank[self.need - 2])
             self.replicated = self._reached
         if in_sync != self.in_sync or need != self.need or replicated != self.replicated:
-            self.changed()
+            self._changed()

@@ -48,6 +48,7 @@ class MessageStore:
     Args:
         codes: topics whose consume queue entries hold another number than the hash of the tags (a delivery
             time), with the function that gives it.
+        on_arrival: called with topic, queue id and end of a watched queue that got messages.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class MessageStore:
         config: StoreConfig,
         *,
         codes: Mapping[str, TagsCodeOf] | None = None,
+        on_arrival: Arrival | None = None,
     ) -> None:
         self._runtime = runtime
         self._config = config
         self._codes = codes or {}
+        self._on_arrival = on_arrival
         self._now_ms = runtime.clock.now_ms
         self.acceptance = WriteGate()
         self.appender = Appender(
@@ -75,6 +78,7 @@ class MessageStore:
             sync=config.sync_flush,
             segments=self._files.between,
             failed=self.acceptance.flush_failed,
+            end_batch_soon=lambda: self.schedule(),
         )
         self.log = CommitLog(
             runtime,
@@ -129,7 +133,6 @@ class MessageStore:
             self._codes,
             self.made,
         )
-        self.on_arrival: Arrival | None = None
         # Places to which the log was cut while it was open, in order: data derived before must be checked.
         self.cuts: list[int] = []
 
@@ -288,12 +291,12 @@ class MessageStore:
             self.appender.set(slot, table.Q_WATCHED, 1 if on else 0)
 
     def _arrived(self, slots: list[int]) -> None:
-        if self.on_arrival is None:
+        if self._on_arrival is None:
             return
         for slot in slots:
             known, queue_id = self.queues.of_slot(slot)
             try:
-                self.on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
+                self._on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
             except Exception:
                 # The messages are written: no failure here may keep them from the device.
                 logger.exception("queue %d of topic %s: somebody missed new messages", queue_id, known.topic)

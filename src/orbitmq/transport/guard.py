@@ -35,6 +35,11 @@ class Guard:
         self._protected = protected
         self._log = LogLimiter(log)
 
+    @property
+    def guards(self) -> bool:
+        """See :class:`orbitmq.transport.server.Watch`."""
+        return self.gate is not None
+
     def knows(self, command: Command) -> bool:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self.gate is None or self.gate.knows(command)

@@ -31,20 +31,18 @@ FIRST_FRAME_SECONDS = 10.0
 FIRST_FRAME_LOOKS = 5
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
+SendCallback: TypeAlias = Callable[["ServerConnection", Command], None]
 # Given a transport and what has come on it, it takes both: another protocol on the same port.
 Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
-class Gauge(Protocol):
-    """Counts what a connection brings and takes."""
-
-    def sent(self, connection: ServerConnection, command: Command) -> None:
-        """A command goes to the client."""
-        ...
-
-
 class Watch(Protocol):
     """Decides how connections without checked keys are treated."""
+
+    @property
+    def guards(self) -> bool:
+        """Whether clients have to show keys: connections opened meanwhile are restrained until they do."""
+        ...
 
     def knows(self, command: Command) -> bool:
         """Whether a request may be long before its sender's keys are checked."""
@@ -62,12 +60,12 @@ class ServerConnection(Connection):
         born: a place for the broker to keep the client's address as records have it; empty until it does.
         clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
-        gauge: counts what it brings and takes; None: nothing of it is limited.
+        metered: the server's ``on_send`` is called for what it takes.
         number: how many the server had accepted when this one was opened.
         secured: it speaks TLS.
     """
 
-    __slots__ = ("_rest", "_server", "born", "clock", "gauge", "idle_checks", "number", "secured")
+    __slots__ = ("_rest", "_server", "born", "clock", "idle_checks", "metered", "number", "secured")
 
     pauses_reading = True
 
@@ -79,7 +77,7 @@ class ServerConnection(Connection):
         self.idle_checks = 0
         self.number = 0
         self.secured = False
-        self.gauge: Gauge | None = None
+        self.metered = False
         self._rest: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -95,8 +93,8 @@ class ServerConnection(Connection):
         self._server.lost(self)
 
     def send(self, command: Command) -> None:
-        if self.gauge is not None:
-            self.gauge.sent(self, command)
+        if self.metered:
+            self._server.sending(self, command)
         super().send(command)
 
     def restrain(self, allows_long: Callable[[Command], bool]) -> None:
@@ -164,6 +162,7 @@ class RemotingServer:
             gives, is sent; None sends nothing. A RemotingError becomes its code and remark, any other
             exception SYSTEM_ERROR. Answers to one-way requests are dropped.
         on_open, on_close: called once for every accepted connection.
+        on_send: called with (connection, command) before a command goes to a metered connection.
         on_chunk: called with (connection, buffer, start, end) for received bytes that begin at a frame
             border; returns the position up to which it used whole frames. It stops before a frame it does
             not take: a whole one is then handled the ordinary way (and the hook called again behind it), a
@@ -174,6 +173,7 @@ class RemotingServer:
             change at any time.
         idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
         proxies: addresses of proxies, whose connections begin with a PROXY protocol header.
+        watch: asked about each connection that is opened.
         tls: who is served with TLS and without. Its frames come through the same handlers, and other
             protocols inside TLS to the same takers; without a certificate a taker may have one.
     """
@@ -185,6 +185,7 @@ class RemotingServer:
         *,
         on_open: ConnectionCallback | None = None,
         on_close: ConnectionCallback | None = None,
+        on_send: SendCallback | None = None,
         on_chunk: ChunkHook | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         limits: Limits | None = None,
@@ -192,6 +193,7 @@ class RemotingServer:
         idle_seconds: float = IDLE_SECONDS,
         takers: Mapping[bytes, Taker] | None = None,
         proxies: Iterable[Network] = (),
+        watch: Watch | None = None,
         tls: ServerTls | None = None,
     ) -> None:
         self._runtime = runtime
@@ -201,13 +203,14 @@ class RemotingServer:
         self.takers: Mapping[bytes, Taker] = {} if takers is None else takers
         self._on_open = on_open
         self._on_close = on_close
+        self._on_send = on_send
         self._seats = seats or Seats()
         self._idle_seconds = idle_seconds
         self._connections: dict[ServerConnection, None] = {}
         self._listener: Listener | None = None
         self._accepting = False
         self._accepted = 0
-        self._watch: Watch | None = None
+        self._watch = watch
         self._idle_task: asyncio.Task[None] | None = None
         # Those whose first frame has not come, and at how many looks it had begun.
         self._young: dict[ServerConnection, int] = {}
@@ -223,10 +226,6 @@ class RemotingServer:
         self._proxies = (
             Proxies(proxies, self._seats, self._endpoint.peers_log, self._entrance.begin) if proxies else None
         )
-
-    def guard_with(self, watch: Watch) -> None:
-        """Let this decide about connections that are opened from now on."""
-        self._watch = watch
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
@@ -308,7 +307,7 @@ class RemotingServer:
         self._accepted += 1
         connection.number = self._accepted
         self._connections[connection] = None
-        if self._watch is not None:
+        if self._watch is not None and self._watch.guards:
             connection.restrain(self._watch.knows)
             pause_s = self._watch.pause_s(connection.remote[0])
             if pause_s:
@@ -335,6 +334,11 @@ class RemotingServer:
                     self._young[connection] = looks + 1
         if self._young:
             self._plan_look()
+
+    def sending(self, connection: ServerConnection, command: Command) -> None:
+        """A metered connection is about to send a command."""
+        if self._on_send is not None:
+            self._on_send(connection, command)
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection tells that it is gone."""

@@ -21,21 +21,21 @@ _STORED_ON = {"storage_type": "local", "storage_medium": "disk"}
 class CountedMetrics:
     """Writes the metrics of :class:`Counts`, and those that attached parts count for themselves.
 
-    Attributes:
-        attached: the figures of these parts.
+    Args:
+        attached: the figures of these parts; grows while parts are attached.
     """
 
-    def __init__(self, counts: Counts, topics: TopicConfigs) -> None:
+    def __init__(self, counts: Counts, topics: TopicConfigs, attached: Sequence[Attached]) -> None:
         self._counts = counts
         self._topics = topics
-        self.attached: Sequence[Attached] = ()
+        self._attached = attached
 
     async def write(self, text: Exposition) -> None:
         """Add all metrics that are counted."""
         self._creations(text)
         await self._by_topic(text)
         await self._dead(text)
-        for write in self.attached:
+        for write in self._attached:
             await write(text)
 
     def _creations(self, text: Exposition) -> None:

@@ -67,9 +67,11 @@ _STORED_ON: Final = {"storage_type": "local", "storage_medium": "disk"}
 class Figures:
     """Reads figures that the broker counts for other purposes already.
 
+    Args:
+        status: give the brokerStatus lines of attached parts; grows while parts are attached.
+
     Attributes:
         process: the figures of the process.
-        status: gives the brokerStatus lines of attached parts.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Figures:
         clients: ClientManager,
         stats: Stats,
         long_polling: LongPolling,
+        status: Sequence[Callable[[], Mapping[str, str]]],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -96,7 +99,7 @@ class Figures:
         self._clients = clients
         self._stats = stats
         self._long_polling = long_polling
-        self.status: Sequence[Callable[[], Mapping[str, str]]] = ()
+        self._status = status
 
     def write(self, text: Exposition) -> None:
         """Add all of the broker's figures."""
@@ -181,7 +184,7 @@ class Figures:
         )
 
     def _attached(self, text: Exposition) -> None:
-        lines = {name: value for each in self.status for name, value in each().items()}
+        lines = {name: value for each in self._status for name, value in each().items()}
         for line, (name, meaning, factor) in STATUS.items():
             if line in lines:
                 common = _STORED_ON if name.startswith("rocketmq_timer") else {}

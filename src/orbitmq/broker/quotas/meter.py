@@ -43,7 +43,7 @@ class Meter:
     def __init__(self, clock: Clock, quotas: Quotas) -> None:
         self._clock = clock
         self.quotas = quotas
-        # By connection with a gauge, the user whose signature was checked last.
+        # By metered connection, the user whose signature was checked last.
         self._users: dict[ServerConnection, str] = {}
 
     def look(self, connection: ServerConnection) -> None:
@@ -54,9 +54,9 @@ class Meter:
             # A client that reconnects while over a quota keeps the rest of its pause.
             self._take(connection, [address], 0, 0, out=False)
         if limited or (connection in self._users and Key("user", self._users[connection]) in self.quotas):
-            connection.gauge = self
+            connection.metered = True
         else:
-            connection.gauge = None
+            connection.metered = False
             self._users.pop(connection, None)
 
     def gone(self, connection: ServerConnection) -> None:
@@ -75,11 +75,11 @@ class Meter:
             keys.append(Key("user", user))
             if keys[-1] in self.quotas:
                 self._users[connection] = user
-                connection.gauge = self
+                connection.metered = True
         topic = command.ext.get(_TOPIC_FIELDS.get(command.code, "topic"), "")
         if Key("topic", topic) in self.quotas:
             # Its answers have to be counted.
-            connection.gauge = self
+            connection.metered = True
         body = command.body or b""
         messages = 0
         if command.code in _TOPIC_FIELDS:

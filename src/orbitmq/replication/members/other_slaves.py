@@ -35,17 +35,22 @@ class OtherSlaves:
 
     Args:
         tables: see :class:`TellsActed`.
-
-    Attributes:
         living: gives the living members without ourselves, by id.
     """
 
-    def __init__(self, client: RemotingClient, role: RoleState, address: str, tables: TellsActed) -> None:
+    def __init__(
+        self,
+        client: RemotingClient,
+        role: RoleState,
+        address: str,
+        tables: TellsActed,
+        living: Callable[[], Awaitable[Mapping[int, str]]],
+    ) -> None:
         self._client = client
         self._role = role
         self._address = address
         self._tables = tables
-        self.living: Callable[[], Awaitable[Mapping[int, str]]] = _nobody
+        self._living = living
 
     async def ask(self, members: Mapping[int, str]) -> None:
         """Take over deliveries that the living slaves among these made and we do not know. Bounded."""
@@ -59,7 +64,7 @@ class OtherSlaves:
     async def answer(self, question: Command) -> bytes:
         """The body of the answer to another slave's request; empty for all other requests."""
         goes = question.ext.get(GOES)
-        if goes and self._role.role is Role.SLAVE and goes in (await self.living()).values():
+        if goes and self._role.role is Role.SLAVE and goes in (await self._living()).values():
             await self._within_limit(goes, self._take)
         return self._tables.acted() if ASKS in question.ext else b""
 
@@ -85,7 +90,3 @@ class OtherSlaves:
         question.ext[field] = value
         answer = await self._client.request(address, question, int(LIMIT_S * 1000))
         return bytes(answer.body)
-
-
-async def _nobody() -> Mapping[int, str]:
-    return {}

@@ -48,7 +48,6 @@ class CommitLog:
         self._appender = appender
         self._lookup = lookup
         self._flusher = flusher
-        flusher.end_batch_soon = self.schedule
         self._arrived = arrived
         self._failed = failed
         self._segment: Segment | None = None

@@ -47,6 +47,8 @@ class Flusher:
     Args:
         segments: gives the files that hold the bytes between two offsets.
         failed: called once when a flush failed; nothing becomes safe after that.
+        end_batch_soon: ends the write batch when the current iteration of the event loop ends; that calls
+            :meth:`advance`.
 
     Attributes:
         written, flushed: up to where the log is in its files, and on the device.
@@ -61,14 +63,14 @@ class Flusher:
         sync: bool,
         segments: Callable[[int, int], list[Segment]],
         failed: Callable[[BaseException], None],
+        end_batch_soon: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self.sync = sync
         self._segments = segments
         self._failed = failed
         self._listener: FlushListener | None = None
-        # Ends the write batch when the current iteration of the event loop ends; that calls :meth:`advance`.
-        self.end_batch_soon: Callable[[], None] = self._start
+        self._end_batch_soon = end_batch_soon
         self.times = Histogram(FLUSH_BOUNDS_S)
         self._began = 0.0
         self._wanted = 0
@@ -147,7 +149,7 @@ class Flusher:
     def _go_on(self, carried: int) -> None:
         """Begin a flush; the last one carried this many bytes."""
         if self.written - self.flushed < carried:
-            self.end_batch_soon()
+            self._end_batch_soon()
         else:
             self._start()
 

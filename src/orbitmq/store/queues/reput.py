@@ -25,16 +25,22 @@ class Reput:
     Args:
         codes: topics that keep a number of their own in place of the tags code.
         settle: decides on records that leave a gap or are repeated.
+        found: called with the slot of a queue that was not known, and the queue offset of its first record.
     """
 
     def __init__(
-        self, queues: Queues, appender: Appender, codes: Mapping[str, TagsCodeOf], settle: Settle
+        self,
+        queues: Queues,
+        appender: Appender,
+        codes: Mapping[str, TagsCodeOf],
+        settle: Settle,
+        found: Callable[[int, int], None] | None = None,
     ) -> None:
         self._queues = queues
         self._appender = appender
         self._codes = codes
         self.settle = settle
-        self.on_new_queue: Callable[[int, int], None] | None = None
+        self._found = found
         self.dispatcher = Dispatcher(appender)
 
     def take(
@@ -88,6 +94,6 @@ class Reput:
                 "the record at %d names queue %d of topic %r: there can be no such queue, it is left out",
                 record.physical, record.queue_id, topic,
             )  # fmt: skip
-        elif self.on_new_queue is not None:
-            self.on_new_queue(slot, record.queue_offset)
+        elif self._found is not None:
+            self._found(slot, record.queue_offset)
         self.dispatcher.add(name, record.queue_id, slot, needs_code=topic in self._codes)

@@ -63,7 +63,7 @@ class Recovery:
         self._log = log
         self._queues = queues
         self._appender = appender
-        self._reput = Reput(queues, appender, codes, self._settle)
+        self._reput = Reput(queues, appender, codes, self._settle, self._found)
         self._check_crc = check_crc
         self._cancelled = cancelled
         self._reading = reading
@@ -88,12 +88,15 @@ class Recovery:
             self._rebuild = True
             self._rebuilding()
             self._reput.dispatcher.clear()
-            self._reput.on_new_queue = self._queues.restart
             end = self._scan(self._log.first, start)
         self._appender.publish()
         cut = self._cut(end) if self._check_crc else 0
         counted = self._reput.dispatcher
         return Recovered(end, counted.records, cut, counted.stored, self._rebuild)
+
+    def _found(self, slot: int, queue_offset: int) -> None:
+        if self._rebuild:
+            self._queues.restart(slot, queue_offset)
 
     def _scan(self, start: int, trusted: int) -> int:
         """Dispatch the records from ``start`` on; returns the end of the log.
