@@ -118,9 +118,7 @@ class Popping:
             RemotingError: it may not.
         """
         check_leads(self._role)
-        self._metadata.check_readable(what)
-        found = self._metadata.readable_topic(topic, queue_id if queue_id >= 0 else None, what)
-        self._metadata.reading_group(group)
+        _, found = self._metadata.reading(group, topic, queue_id if queue_id >= 0 else None, what)
         self._metadata.check_may_read(group, topic)
         return found
 
