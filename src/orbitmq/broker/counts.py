@@ -11,7 +11,8 @@ from functools import partial
 from orbitmq.broker.events import Events, GroupChanged, TopicChanged
 from orbitmq.runtime.histogram import Histogram
 
-# RocketMQ's: seconds from the birth of a half message to its commit, and milliseconds of a creation.
+# RocketMQ's bounds of two histograms: the seconds from a half message's birth to its commit, and the
+# milliseconds that a creation takes.
 FINISH_BOUNDS_S = (5, 60, 600, 3600, 43_200, 86_400)
 CREATE_BOUNDS_MS = (10, 100, 1000, 3000, 5000)
 

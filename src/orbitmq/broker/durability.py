@@ -321,7 +321,7 @@ class Durability(Component):
             self._note_answered()
 
     def _queued_before(self, now: float, timeout_ms: int) -> int:
-        """How many answers have waited longer than that, including answers that have left."""
+        """How many answers have waited longer than ``timeout_ms``, including answers that have left."""
         number = 0
         for time, queued in self._marks:
             if time + timeout_ms / 1000 > now:

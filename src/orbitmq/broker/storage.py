@@ -16,7 +16,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# How many topics missing in the table one log line names.
+# One log line names at most this many of the topics that the table lacks.
 TOPICS_SHOWN = 5
 _HOUR_MS = 3_600_000
 _BATCH_SLACK_BYTES = 128 * 1024

@@ -37,7 +37,7 @@ class NameServerAccess:
         mode: the present value of ``authMode``.
 
     Attributes:
-        by_code: what answers each request code about users, rules and refusals.
+        by_code: the handler of each request code about users, rules and refusals.
     """
 
     def __init__(

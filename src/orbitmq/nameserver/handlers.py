@@ -280,7 +280,7 @@ class Handlers:
         )
 
     def _silence(self, group: str) -> dict[str, str]:
-        """For OrbitMQ's brokers, which look at their members; RocketMQ's skip the field."""
+        """A field for OrbitMQ's brokers, which look at their members; RocketMQ's brokers skip it."""
         silent_ms = self._routes.silent_ms(group, self._now_ms())
         return {} if silent_ms is None else {MEMBERS_SILENT_MS: str(silent_ms)}
 

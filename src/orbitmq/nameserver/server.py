@@ -36,7 +36,8 @@ from orbitmq.wire.signing import Credentials
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
-# When a look is this late this process stood still: then it first listens for LISTEN_S.
+# A look that is this late shows that the process stood still. It then first reads for LISTEN_S the signs of
+# life that have arrived meanwhile.
 STOOD_STILL_MS = 500
 LISTEN_S = 0.1
 SWEEP_TOPICS = 1000  # topics looked at before the event loop gets time for other work: about 0.3 ms

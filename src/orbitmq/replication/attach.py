@@ -192,7 +192,7 @@ class Replication:
     async def _save(self, *tables: str) -> None:
         await self._services.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
         if QUEUE_ENDS in tables:
-            await self._services.store.keep_ends()  # in files of the store's own
+            await self._services.store.keep_ends()  # the store keeps these in its own files
 
     # -- who leads -------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class ReplicaGate(Component):
         return self._config.slave_timeout_ms
 
     def want(self, offset: int) -> None:
-        """Nothing to do: replicas are sent what is written at once, also unasked."""
+        """Nothing to do: replicas are sent new bytes at once, even if no caller waits."""
 
     def look(self, now: float) -> None:
         self._replicas.judge(now)

@@ -32,13 +32,13 @@ class NewMessage:
 
 
 class Made(NamedTuple):
-    """When a topic was made: messages that lie before that place in the log, and are older, belong to a
+    """When a topic was made, as a place in the log and a time: older messages before that place belong to a
     deleted topic of the same name.
 
     Attributes:
-        log_offset: the end of the log then.
+        log_offset: the end of the log when the topic was made.
         time_ms: a store time later than that of any earlier message. It marks the topic's own messages if a
-            crash cut the log before that place.
+            crash cut the log before ``log_offset``.
     """
 
     log_offset: int

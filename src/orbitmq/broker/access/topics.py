@@ -23,7 +23,7 @@ def topic_at(store: MessageStore, offset: int) -> str | None:
     try:
         record = decode_record(stored)
     except MessageFormatError:
-        return ""  # no topic's: users who may read every topic may look at it
+        return ""  # of no known topic: only users who may read every topic may look at it
     if record.topic in _WAITING:
         return decode_properties(record.properties).get(REAL_TOPIC, record.topic)
     return record.topic

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DelayLevels:
-    """``messageDelayLevel`` read: ``delays_ms[level - 1]`` is the delay of a level (behaviour DL-01)."""
+    """The parsed ``messageDelayLevel``: ``delays_ms[level - 1]`` is a level's delay (behaviour DL-01)."""
 
     delays_ms: tuple[int, ...]
 

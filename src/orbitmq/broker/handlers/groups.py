@@ -76,7 +76,7 @@ class GroupTableHandlers(HandlerFamily):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All groups; in pages for 5.x peers that ask so."""
         groups = self._groups
-        # A signed request for all of them has fields, too.
+        # A request for all groups may have fields, too: those of its signature.
         if not command.ext.keys().isdisjoint(("groupSeq", "dataVersion", "maxGroupNum")):
             header = headers.GetAllSubscriptiongroupConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None

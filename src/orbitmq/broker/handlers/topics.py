@@ -90,7 +90,7 @@ class TopicTableHandlers(HandlerFamily):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All topics; in pages for 5.x peers that ask so."""
         topics = self._topics
-        # A signed request for all of them has fields, too.
+        # A request for all topics may have fields, too: those of its signature.
         if not command.ext.keys().isdisjoint(("topicSeq", "dataVersion", "maxTopicNum")):
             header = headers.GetAllTopicConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None

@@ -11,7 +11,7 @@ from orbitmq.message.reserved import is_system_group
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.tasks import in_slices
 
-# Series between two turns of the event loop: below a millisecond.
+# How many series are written before the event loop gets time for other work: less than a millisecond.
 PER_TURN = 200
 Attached: TypeAlias = Callable[[Exposition], Awaitable[None]]
 

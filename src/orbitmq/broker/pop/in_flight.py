@@ -251,7 +251,10 @@ class InFlight:
         return changed
 
     def extend(self, queue: PopQueue, receipt: Receipt, *, due_ms: int) -> bool:
-        """Give a delivery's remaining messages another deadline, same receipt; whether any remain."""
+        """Give a delivery's remaining messages another deadline under the same receipt.
+
+        Returns whether any message remains.
+        """
         delivery = self.delivery(queue, receipt)
         if delivery is None:
             return False

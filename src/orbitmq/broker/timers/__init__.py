@@ -11,8 +11,8 @@ the rest.
 in the log. A place in this order is a *mark*, and the progress is little more than one mark (``progress``): a
 message that was looked at and is not above the mark is delivered. Progress is written after the delivery, so
 after a crash it is late. The log is never late: each delivered message names the place of the message that it
-delivers, so ``delivered`` finds in the log the deliveries that the progress lacks, and ``over`` leaves those
-messages out.
+delivers, so ``delivered`` finds in the log the deliveries that the progress lacks, and ``already_delivered``
+leaves those messages out.
 
 A slave reads the timer topic of its master's log all the time, and can deliver as soon as it leads
 (``following``); the progress comes to it like other tables (``progress_table``). A message is taken back by

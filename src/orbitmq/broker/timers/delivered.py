@@ -23,9 +23,9 @@ class DeliveredTimers:
     async def since(self, due_ms: int, taken: int) -> set[int]:
         """The places of messages that were delivered or stored again, at this time or later in the log.
 
-        The search also begins behind the message at an offset of the timer topic. That place may be much
-        older than the time: a master's progress may come from when it led with an empty log that was restored
-        since.
+        The search begins at the message ``taken`` of the timer topic, if that lies before the records of that
+        time. It may be much older: a master's progress may come from when it led with an empty log, which was
+        restored since.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
         its delivery. Records that the disk refuses for now are in no file that could be read.

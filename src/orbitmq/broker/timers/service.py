@@ -136,8 +136,8 @@ class TimerService(Component):
                 await self._save_last()
             elif self._unsettled.handed:
                 await self._save_handed()
-            # When this broker leads again, others have delivered meanwhile: the present marks must not be
-            # written then.
+            # Other brokers may deliver before this one leads again: the marks of now must not be written
+            # after that.
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:

@@ -95,7 +95,7 @@ def hash_of(extra: int) -> int | None:
 
 
 def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
-    """The slot in which a message waits that is due behind the window (TimerMessageStore.doEnqueue).
+    """The slot in which a message due behind the window waits first (TimerMessageStore.doEnqueue).
 
     If little would be left for the next wait, it is cut at half a window, so that the last wait is not short.
     """

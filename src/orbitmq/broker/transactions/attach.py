@@ -13,7 +13,7 @@ from orbitmq.broker.transactions.service import Transactions
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.tasks import in_slices
 
-# Series between two turns of the event loop.
+# How many series are written before the event loop gets time for other work.
 PER_TURN = 200
 
 

@@ -1,4 +1,4 @@
-"""What writers that take over add to a broker."""
+"""Adds bound connections and fences of writers to a broker."""
 
 from __future__ import annotations
 

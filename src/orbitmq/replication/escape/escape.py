@@ -27,7 +27,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# Beyond slaveTimeout: the other master answers when its replicas have the message, or that they have not.
+# Added to slaveTimeout: the other master answers only when its replicas have the message, or are late.
 ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0

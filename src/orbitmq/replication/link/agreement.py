@@ -75,13 +75,14 @@ Ask: TypeAlias = Callable[[Sequence[Block]], Awaitable[BlockAnswer]]
 
 
 class Agreement:
-    """The search of one follower: its last record, else the files, else inside one file.
+    """One follower's search: first its last record, then the beginnings of its files, then inside one file.
 
     Args:
-        begin, end: of its log, bytes; ``end`` is behind a whole record or blank.
+        begin, end: of the follower's log, bytes; ``end`` is behind a whole record or blank.
         file_bytes: the size of log files, of both logs.
-        records: of its log.
-        ask: asks which of some blocks of it is the first that the other log has too; the highest goes first.
+        records: of the follower's log.
+        ask: asks which of some of the follower's blocks, the highest first, is the first that the other log
+            has too.
     """
 
     def __init__(self, begin: int, end: int, file_bytes: int, records: Records, ask: Ask) -> None:
@@ -92,7 +93,7 @@ class Agreement:
         self._ask = ask
         # The highest record known to be in both logs.
         self._same: Span | None = None
-        # The lowest place known to be where the logs differ.
+        # The lowest place at which the logs are known to differ.
         self._other = end
         self._there: BlockAnswer | None = None
         # The later of the two beginnings: below it one of the logs has nothing.

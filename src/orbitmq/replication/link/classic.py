@@ -62,7 +62,7 @@ class ReportReader:
 
 
 class FrameReader:
-    """A slave's end: reads a master's frames, and gives their bytes on as they come.
+    """A slave's end: reads a master's frames, and passes their bytes on as they come.
 
     Args:
         expected: the offset that the next frame must have; 0: the log is empty, the first frame says where

@@ -25,7 +25,7 @@ class Comparing:
         self._cutting = cutting
 
     async def agree(self, master: Inquiry, settings: Mapping[str, str]) -> None:
-        """Set aside those of our records that the master, which has these settings, lacks.
+        """Set aside our records that the master lacks.
 
         Raises:
             LinkError: it is not a master to follow, or the two logs have no record in common.
@@ -98,7 +98,7 @@ class Comparing:
         return begin
 
     async def _same(self, master: Inquiry, starts: Sequence[int]) -> int:
-        """How many of the records the master has too, up to the first that differs."""
+        """The number of records that the master has too, up to the first that differs."""
         if not starts or await self._equal(master, starts[-1]):
             return len(starts)
         low, high = 0, len(starts) - 1

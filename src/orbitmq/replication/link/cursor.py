@@ -7,7 +7,7 @@ from orbitmq.store.ports import CopiedLog, FilePart
 
 
 class Cursor:
-    """The place of the log that one follower is sent next.
+    """The place in the log from which one follower is sent the next bytes.
 
     Attributes:
         position: everything below was handed out.

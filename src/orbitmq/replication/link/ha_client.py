@@ -95,7 +95,7 @@ class HaClient(Component):
 
     @property
     def received(self) -> int:
-        """The end of the log copied so far, with what was here before."""
+        """The end of this broker's log, with the bytes that were copied so far."""
         return self._store.received_offset
 
     @property
@@ -114,7 +114,7 @@ class HaClient(Component):
             self._link.end(error)
 
     def follow(self, ha_address: str | None, master_address: str | None) -> None:
-        """Follow this master from now on, at once; none when both are ``None``.
+        """Follow this master from now on; no master when both are ``None``.
 
         Args:
             ha_address: its HA port; when it is ``None`` the master is asked for it.
@@ -145,7 +145,8 @@ class HaClient(Component):
             if self.ha_address is None and self.master_address is None:
                 await self._until_named()
                 continue
-            whom = self.ha_address or self.master_address  # another, or none, may be named meanwhile
+            # :meth:`follow` may name another master meanwhile.
+            whom = self.ha_address or self.master_address
             try:
                 await self._follow_once()
             except OwnEndCountsError as error:
@@ -201,7 +202,7 @@ class HaClient(Component):
         if self._prepare is not None:
             await self._prepare()
         if self._changed.is_set():
-            return  # another master, or none, is to be followed since the flush began
+            return  # another master was named, or none, while the flush ran
         if not await self._is_named():
             return
         make, address = await self._ask()
@@ -221,7 +222,7 @@ class HaClient(Component):
                 self._failures, self._said = 0, ""
 
     async def _is_named(self) -> bool:
-        """Whether to follow the HA port: its broker is known, or cannot be. ``False``: follow another.
+        """Whether to follow the HA port: its broker is known, or cannot be. ``False``: follow another port.
 
         A name server names the master within one look. A link before that would copy from whatever broker is
         at haMasterAddress, and only from its last file on.

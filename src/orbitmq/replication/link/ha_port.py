@@ -40,7 +40,7 @@ class HaPort(Component):
     """Accepts followers.
 
     Args:
-        listens: called with the port, when it is listened on.
+        listens: called with the port once this broker listens on it.
         on_follower: called when the log begins to be sent over a connection.
         tls: the broker's TLS; OrbitMQ's followers may use it, RocketMQ's cannot.
 

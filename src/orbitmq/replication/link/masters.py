@@ -102,7 +102,10 @@ class ClassicMaster:
             self.sender.pump()
 
     def _begin(self, end: int) -> int:
-        """From where to send the log to one that ends at ``end``; an empty one gets the newest file."""
+        """The place from which to send the log to a follower whose log ends at ``end``.
+
+        A follower without a log gets the newest file.
+        """
         first = self._port.store.min_commit_log_offset
         if 0 < end < first:
             raise RefusedError(
@@ -160,7 +163,7 @@ class StreamMaster:
         if self.sender is None and self._received > MAX_HELLO_BYTES:
             raise LinkError(f"it sends {self._received} bytes before it follows")
         told = self._reader.only_ack(data) if self.sender is not None else None
-        if told is not None:  # nearly always
+        if told is not None:  # nearly always true
             self._acknowledged(*told, now)
             return
         for kind, _, payload in self._reader.feed(memoryview(data)):

@@ -63,7 +63,7 @@ class RecordBoundaries:
 
 
 def some_records(piece: LogPiece, most: int) -> list[Span]:
-    """Up to ``most`` of the records that begin in the piece, its first one aside.
+    """Up to ``most`` of the records that begin in the piece, except its first one.
 
     The same number of records is skipped between any two in the answer, whatever their sizes: with equal
     distances in bytes, many small records before a large one would all remain to be compared.
@@ -84,7 +84,7 @@ def some_records(piece: LogPiece, most: int) -> list[Span]:
 
 
 def last_record(piece: LogPiece) -> Span | None:
-    """The record at whose end the piece ends, or behind whose end it has the blank of its file only.
+    """The last record of the piece: behind it the piece ends, or has only the blank of its file.
 
     Records have no pointer back. So search backwards for a record's magic number; it is a record if it names
     this place and its lengths lead to the end. A sender who knows at which byte its message will be stored

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Sends the log over one connection: at once what was just written, in small steps a long backlog."""
+"""Sends the log over one connection: new bytes at once, a long backlog in small steps."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class StreamFollowerLink(FollowerLink):
         self._ours.peers.opened(self)
 
     async def _agree(self) -> int:
-        """From where the master has to send its log, after our records that it lacks were set aside."""
+        """The place from which the master has to send its log. First set aside our records that it lacks."""
         own, raw = self._ours.identity.hello(), self._store.raw
         if own.begin == own.end:
             return max(own.begin, (await self._exchange(own, [])).begin)
@@ -158,7 +158,7 @@ class StreamFollowerLink(FollowerLink):
 
     def _take(self, data: memoryview) -> None:
         piece = self._reader.only_piece(data)
-        if piece is not None:  # nearly always
+        if piece is not None:  # nearly always true
             self._store.append_raw(*piece)
             return
         for kind, offset, payload in self._reader.feed(data):

@@ -9,10 +9,10 @@ the network is cut.
 
 A broker that begins, or that finds that it lacks something, is isolated: it serves nobody until it has asked
 the others. ``pre_online`` is the list of steps, for each member: copy what its log has more, make it step
-down, take its tables; ``going_online`` does them. Members that did not agree are looked at again later
+down, take its tables; ``pre_online_service`` does them. Members that did not agree are looked at again later
 (``consent``). Slaves with messages that this master lost may connect by themselves (``newcomers``,
-``elders``), a second broker with the same id is kept away (``rivals``), and slaves tell each other what they
-did while they acted (``siblings``).
+``lost_log_owners``), a second broker with the same id is kept away (``duplicate_ids``), and slaves tell each
+other what they did while they acted (``other_slaves``).
 
 ``membership`` asks and acts: it hands the answers to the deciders, which do no I/O and get the time from
 it, and changes the role of the broker as they say. Queue locks follow the same idea with a rule of their

@@ -91,8 +91,8 @@ class _Server:
     """What a name server answered, by the times at which the heartbeats were sent.
 
     Attributes:
-        registered_s: since when no answer said that it does not have us.
-        shown_s: since when its answers said again and again, without a gap, that it has us.
+        registered_s: since when no answer has denied that this broker is registered.
+        shown_s: since when its answers, without a gap, have said that this broker is registered.
         last_s: the last such answer.
         renewed_s: the last one that counts.
     """

@@ -24,7 +24,7 @@ LONGEST_HOLD_S = 60.0
 
 
 def hold_s(terms: Timing) -> float:
-    """How long an answer counts: long enough from a lost leader's last answer until a slave leads."""
+    """How long a leader's answer counts: until a slave surely leads, if that answer was the leader's last."""
     return terms.patience_s + LOOKS * terms.look_s
 
 
@@ -123,5 +123,5 @@ class LockCompleteness:
         self._led_s = None
 
     def after(self, now_s: float) -> float | None:
-        """After this broker stopped leading: from when on its table has all locks; ``None``: unknown."""
+        """From when on the table has all locks, after this broker stopped leading; ``None``: unknown."""
         return self.from_s if self._led_s is not None and now_s < self._led_s + self._lasts_s else None

@@ -1,4 +1,4 @@
-"""Deliveries of an acting slave as the body of an answer, for another slave, with which it has no link."""
+"""Sends the deliveries of an acting slave to another slave in an answer, as slaves have no link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation's hook that compares the rules of :mod:`acceptance` with stamps (decision 31, proposed)."""
+"""The simulation's hook that compares the rules of :mod:`merge_rules` with stamps (decision 31, proposed)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def get_int(buf: Readable, at: int, width: int) -> int:
 
 
 def positive(h: int) -> int:
-    """The absolute value of a signed 32 bit hash; the one without an absolute value counts as 0."""
+    """The absolute value of a signed 32 bit hash; 0 for -2**31, whose absolute value does not fit."""
     value = h
     if value >= _SIGN:
         value = _MASK - value + 1

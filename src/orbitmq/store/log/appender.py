@@ -240,7 +240,7 @@ class Appender(QueueTable):
     # -- for callers in Python -------------------------------------------------------------------------
 
     def size_counts(self) -> list[int]:
-        """How many records were put since the start at each of ``layout.SIZE_BOUNDS``, and above all."""
+        """The number of records put since the start, by ``layout.SIZE_BOUNDS``; larger records come last."""
         return [self.sizes[place] for place in range(len(self.sizes))]
 
     def append_message(

@@ -265,7 +265,7 @@ class CommitLog:
         self._batch_at = -1
         try:
             at, size, segment = self.received - self._segment_start, len(data), self._segment
-            if segment is not None and at + size <= self._allocated:  # nearly always
+            if segment is not None and at + size <= self._allocated:  # nearly always true
                 segment.pwrite(data, at)
                 self.received += size
                 if size <= FEW_BYTES and self._flusher.sync and at + size > self._zeros_to:
@@ -289,7 +289,7 @@ class CommitLog:
         """Show the records dispatched up to ``whole``, the end of a record, and tell the flusher.
 
         Raises:
-            StoreClosedError: the disk has no room behind it. Dispatched records are shown all the same.
+            StoreClosedError: the disk has no room behind ``whole``. Dispatched records are shown anyway.
         """
         refused = None
         if whole >= self._segment_start + self.files.file_bytes:
@@ -337,7 +337,7 @@ class CommitLog:
                 start = stop
         except OSError as error:
             if self._flusher.error is None:
-                self._fail(error)  # else the failure is final already, with no more tries
+                self._fail(error)  # otherwise an earlier failure is final already
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
@@ -359,7 +359,7 @@ class CommitLog:
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:
-            wake()  # readers that were given more must hear of it before other bytes take that place
+            wake()  # readers of the removed bytes must hear of the cut before others take their place
 
     def roll(self) -> None:
         """Close the current file with a blank record and continue in the next one."""

@@ -13,7 +13,7 @@ from orbitmq.store.errors import StoreError
 # Blocks are allocated this far ahead of the writer, so that a full disk is noticed before a write needs it.
 ALLOCATE_AHEAD_BYTES = 16 << 20
 _ZERO_CHECK_BYTES = 1 << 20
-# The fixed part of a record: its time is there.
+# The fixed part of a record, which holds its store time.
 TOUCHED_BYTES = 128
 # The advice when a file of the log is missing or damaged.
 WAY_OUT = (

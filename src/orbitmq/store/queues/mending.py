@@ -48,10 +48,10 @@ class Mended(Enum):
 
 @dataclass(slots=True)
 class _Search:
-    """The entries between two right ones of a queue, and the part of the log that has their messages.
+    """The entries between two correct ones of a queue, and the part of the log that has their messages.
 
     Attributes:
-        low, high: queue offsets of the right entries, or where the queue begins and ends.
+        low, high: queue offsets of the correct entries, or where the queue begins and ends.
         at, end: the part of the log still to be searched.
         written: entries repaired.
     """
@@ -127,7 +127,7 @@ class Mending:
         return Mended.MENDED if self._place(slot, offset) is not None else Mended.NOT_IN_LOG
 
     def _begun(self, slot: int, offset: int) -> _Search:
-        """Find the next right entries on both sides of a wrong one, at twice the distance each time."""
+        """Find the next correct entries on both sides of a wrong one, at twice the distance each time."""
         low, high = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_SAVED)
         search = _Search(slot, low - 1, high, self._log.first, self._appender.batch_base)
         step = 1

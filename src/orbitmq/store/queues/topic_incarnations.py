@@ -27,7 +27,7 @@ class TopicIncarnations:
 
     Attributes:
         doubtful: whether queues were read from the log, and may hold messages deleted in an earlier run.
-        rebuilt: whether all queues were.
+        rebuilt: whether all queues were read from the log.
         ours: whether no RocketMQ broker used the folder since. After one has, creation times prove nothing.
         newest_ms: the latest time of a message when the store was opened. The clock may be behind it.
     """
@@ -48,7 +48,7 @@ class TopicIncarnations:
         self.newest_ms = 0
 
     def now(self, topic: str) -> Made | None:
-        """The creation of a topic made now; ``None``: all messages in its queues are its own.
+        """The creation to note for a topic made now; ``None``: all messages in its queues belong to it.
 
         Messages may be here before their topic, if they come from a master that has not sent its topics yet.
         """
@@ -117,7 +117,8 @@ class TopicIncarnations:
         A queue has messages of one topic only: the first message of another begins it anew.
 
         Args:
-            quiet: also queues without messages left: their next offset is sent later, if at all.
+            quiet: whether to empty also queues whose messages have all expired: their next offset is sent
+                later, if at all.
         """
         emptied = []
         for queue_id, slot in enumerate(self._queues.slots_of(topic)):

@@ -237,7 +237,7 @@ class Opening:
     def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
         """Note that queues are on the device only up to ``start``, if our checkpoint says more.
 
-        Entries behind are written again: a power loss before the next checkpoint may destroy them.
+        Entries behind ``start`` are written again: a power loss before the next checkpoint may destroy them.
         """
         if checkpoint.positions_offset >= 0 or checkpoint.safe_offset > start:
             lowered = replace(checkpoint, safe_offset=start, positions_offset=-1)

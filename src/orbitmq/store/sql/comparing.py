@@ -18,7 +18,7 @@ if not cython.compiled:
 
 
 def find_text(source: Readable, start: int, length: int, other: Readable, place: int, wanted: int) -> bool:
-    """Whether ``other[place:]`` of ``wanted`` bytes is in the ``length`` bytes at ``start``."""
+    """Whether ``wanted`` bytes of ``other`` from ``place`` on occur in ``source[start : start + length]``."""
     if cython.compiled:
         found = cython.cast(
             bytes_in,

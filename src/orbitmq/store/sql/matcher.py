@@ -316,7 +316,11 @@ class Matcher:
         return -1 if self.numbers[left] < self.numbers[right] else 1
 
     def _order_booleans(self, left: int, right: int) -> int:
-        """One side is a condition: only a text on the left is read as one; a number is always less."""
+        """Compare two values of which one is a condition.
+
+        A text on the left is read as a condition, a text on the right cannot be compared, and a number is
+        always less.
+        """
         if self.kinds[left] != BOOLEAN:
             if not self._is_text(left):
                 return -1

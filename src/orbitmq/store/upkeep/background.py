@@ -227,14 +227,14 @@ class Upkeep:
             return
         target, now = self._flusher.written, self._appender.now_ms
         written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
-        # The positions on the disk lack them, whatever their files say.
+        # The positions on the disk lack the offsets of moved queues, whatever the queues' files say.
         moved = dict(self._queues.moved)
         known = self._positions_offset >= 0 and not moved
         if target == self.safe_offset and known and written and not last:
             return
         grown = target - self._positions_offset
         due = last or not known or grown > POSITIONS_GROWTH * self._positions_bytes
-        # Now, while the visible messages end at the target.
+        # Taken now, while the visible messages end at the target.
         positions = self._queues.positions() if due else None
         drops = self._drops
         await self._save_queues()
@@ -255,10 +255,10 @@ class Upkeep:
             while self._next_checkpoint is not None:
                 following, self._next_checkpoint = self._next_checkpoint, None
                 await self._runtime.threads.run(self._write_checkpoint, following)
-            if drops == self._drops:  # else the checkpoint names no positions
+            if drops == self._drops:  # otherwise the checkpoint names no positions
                 self._queues.forget_moved(moved)
         except OSError:
-            self.safe_offset = -1  # nothing on disk has it: write it again
+            self.safe_offset = -1  # no checkpoint on disk names the new offset: write it again
             raise
         finally:
             self._no_checkpoint.set()
@@ -389,7 +389,7 @@ class Upkeep:
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
-                # A clock that was ahead for a while must not keep the files from then until its time comes.
+                # If the clock was ahead for a while, files written then must not stay until that time comes.
                 following = stored if following is None else min(stored, following)
             if following is not None and start <= self._flusher.flushed:
                 times.append(following)
