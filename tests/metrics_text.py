@@ -34,6 +34,8 @@ COUNTED = {
     "rocketmq_timer_enqueue_total": ("counter", {"topic"} | STORED),
     "rocketmq_timer_dequeue_total": ("counter", {"topic"} | STORED),
     "rocketmq_timing_messages": ("gauge", {"topic"} | STORED),
+    "rocketmq_delay_message_latency_seconds": ("histogram", {"topic"} | STORED),
+    "rocketmq_pop_revive_retry_messages_total": ("counter", {"consumer_group", "topic", "put_status"}),
     "rocketmq_topic_create_execution_time_milliseconds": ("histogram", {"invocation_status", "is_system"}),
     "rocketmq_consumer_group_create_execution_time_milliseconds": ("histogram", {"invocation_status"}),
 }

@@ -6,8 +6,9 @@ from typing import cast
 
 import pytest
 from prometheus_client import Metric
-from tests.conversation.broker_peer import BrokerPeer, send_request
+from tests.conversation.broker_peer import BrokerPeer, pull_request, send_request
 from tests.conversation.http_peer import ON, ask, get
+from tests.conversation.test_broker_pop import pop
 from tests.conversation.test_broker_transactions import COMMIT, ROLLBACK, TransactionPeer
 from tests.metrics_text import COUNTED, families, value
 
@@ -93,13 +94,59 @@ async def test_dead_letters_are_counted_by_group_and_topic(broker: Broker, peer:
 async def test_timers_are_counted_by_topic(broker: Broker, peer: BrokerPeer) -> None:
     await peer.create("T", readQueueNums=1, writeQueueNums=1)
     for seconds in (5, 5, 600):
-        await peer.sent(topic="T", properties={"TIMER_DELAY_SEC": str(seconds)})
+        await peer.sent(topic="T", born_timestamp=peer.now(), properties={"TIMER_DELAY_SEC": str(seconds)})
     await broker.runtime.clock.sleep(20)
     found = await scrape(broker)
     assert value(found, "rocketmq_timer_enqueue_total", topic="T") == 3
     assert value(found, "rocketmq_timer_dequeue_total", topic="T") == 2
     assert value(found, "rocketmq_timing_messages", topic="T") == 1
     assert value(found, "rocketmq_timer_enqueue_latency_milliseconds") == 0
+    waits = "rocketmq_delay_message_latency_seconds"
+    assert part(found, waits, "count", topic="T") == 3
+    assert part(found, waits, "bucket", topic="T", le="60") == 2
+    assert 600 <= part(found, waits, "sum", topic="T") - 10 <= 601
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    assert (await scrape(broker))[waits].samples == []
+
+
+@pytest.mark.behaviour("MX-21")
+@pytest.mark.broker(**ON)
+async def test_waiting_timers_are_shown_by_their_times(broker: Broker, peer: BrokerPeer) -> None:
+    """Within 5 s, 1, 5, 15 minutes, 1, 4, 8 hours and a day; what is due later is in none of them."""
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    for seconds in (30, 30, 200, 800, 801, 3000, 10_000, 20_000, 80_000, 100_000):
+        await peer.sent(topic="T", properties={"TIMER_DELAY_SEC": str(seconds)})
+    await broker.runtime.clock.sleep(3)
+    name = "rocketmq_timer_message_snapshot"
+
+    async def shown() -> list[float]:
+        found = await scrape(broker)
+        bounds = ("5", "60", "300", "900", "3600", "14400", "28800", "86400")
+        return [value(found, name, timer_bound_s=bound) for bound in bounds]
+
+    assert await shown() == [0, 2, 1, 2, 1, 1, 1, 1]
+    await broker.runtime.clock.sleep(26)
+    assert await shown() == [2, 0, 1, 2, 1, 1, 1, 1]
+    assert value(await scrape(broker), "rocketmq_timer_dequeue_lag") == 0
+    await broker.runtime.clock.sleep(10)
+    assert await shown() == [0, 0, 1, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.behaviour("MX-21")
+@pytest.mark.broker(**ON)
+async def test_popped_messages_that_come_again_are_counted(broker: Broker, peer: BrokerPeer) -> None:
+    for _ in range(3):
+        await peer.sent(topic="T")
+    assert len((await pop(peer)).records) == 3
+    found = await scrape(broker)
+    assert value(found, "rocketmq_pop_checkpoint_buffer_size") == 1
+    assert found["rocketmq_pop_revive_retry_messages_total"].samples == []
+    await broker.runtime.clock.sleep(15)
+    found = await scrape(broker)
+    labels = {"consumer_group": "cg", "topic": "T", "put_status": "PUT_OK"}
+    assert value(found, "rocketmq_pop_revive_retry_messages_total", **labels) == 3
+    assert value(found, "rocketmq_pop_checkpoint_buffer_size") == 0
+    assert value(found, "rocketmq_throughput_out_total", consumer_group="cg", topic="T") > 0
 
 
 @pytest.mark.behaviour("MX-10")
@@ -155,7 +202,8 @@ async def test_names_types_and_labels_are_those_of_rocketmq(
     group = SubscriptionGroupConfig(group_name="cg")
     await producer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group.encode())
     await producer.ask(send_request("%RETRY%cg", 0, reconsume_times=17).command(b"x"))
-    await broker.runtime.clock.sleep(5)
+    assert (await pop(producer, topic="Orders")).records
+    await broker.runtime.clock.sleep(15)
     found = await scrape(broker)
     for name, (kind, labels) in COUNTED.items():
         assert found[name].type == kind, name
@@ -203,3 +251,55 @@ async def test_bytes_and_sizes_are_those_of_the_records_on_both_paths(
     await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="fast")
     await peer.create("fast", readQueueNums=2, writeQueueNums=2)
     assert value(await scrape(broker), "rocketmq_throughput_in_total", topic="fast") == 0
+
+
+@pytest.mark.behaviour("MX-22")
+@pytest.mark.broker(**ON)
+async def test_bytes_to_groups_are_those_of_the_answers_on_both_paths(
+    broker: Broker, peer: BrokerPeer
+) -> None:
+    """A group's first pull is the handlers'; the next ones take the fast path."""
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    for size in (10, 900, 2000):
+        await peer.sent(bytes(size), topic="T")
+    size = 0
+    for offset in (0, 0, 1, 2):
+        size += len((await peer.ask(pull_request(offset))).body)
+    assert broker.services.counters.fast_out >= 3
+    labels = {"consumer_group": "cg", "topic": "T", "is_retry": "false", "is_system": "false"}
+    assert value(await scrape(broker), "rocketmq_throughput_out_total", **labels) == size
+    await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    assert (await scrape(broker))["rocketmq_throughput_out_total"].samples == []
+
+
+@pytest.mark.behaviour("MX-23")
+@pytest.mark.broker(**ON)
+async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer) -> None:
+    name = "rocketmq_rpc_latency_milliseconds"
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    for unit_mode in (False, False, True):
+        await peer.sent(topic="T", unit_mode=unit_mode)
+    assert broker.services.counters.fast_in == 2
+    for offset in (0, 0, 1):
+        await peer.ask(pull_request(offset))
+    assert (await peer.pull(topic="nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
+    # One-way requests, and pulls that wait, are not timed.
+    one_way = send_request("T", 0)
+    await peer.client.oneway(broker.address, one_way.command(b"x"), 5000)
+    await broker.runtime.clock.sleep(1)
+    found = await scrape(broker)
+    fixed = {"protocol_type": "remoting", "is_long_polling": "false", "result": "success"}
+
+    def number(request: str, response: str = "success") -> float:
+        return part(found, name, "count", request_code=request, response_code=response, **fixed)
+
+    assert number("send_message_v2") == 3
+    assert number("pull_message") == 3
+    assert number("pull_message", "topic_not_exist") == 1
+    assert number("update_and_create_topic") == 1
+    assert part(found, name, "bucket", request_code="send_message_v2", le="3000") == 3
+
+
+async def test_without_metrics_nothing_is_timed(broker: Broker, peer: BrokerPeer) -> None:
+    await peer.sent(topic="T")
+    assert broker.services.counters.bytes_out is None

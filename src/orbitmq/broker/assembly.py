@@ -85,6 +85,7 @@ from orbitmq.broker.quotas.attach import attach as quotas
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
+from orbitmq.broker.rpc_times import RpcTimes
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, made_now, store_config
 from orbitmq.broker.timers.attach import attach as timers
@@ -179,7 +180,7 @@ def assemble(
     parts = [
         *shared,
         *(component for each in attached for component in each.components),
-        Serving(doors, router, _fast_path(services), services.events, port),
+        Serving(doors, router, _fast_path(services, doors.times), services.events, port),
         services.registration,
     ]
     for part in parts:
@@ -257,7 +258,8 @@ def _services(
     address = joined(config.broker_ip1, host[1])
     events = Events()
     feed = ChangeFeed(lambda: store.end)
-    counters = Counters(clock)
+    counts = Counts(events)
+    counters = Counters(clock, counts.bytes_out if config.metrics_exporter != "DISABLE" else None)
     role = RoleState(_first_role(config), clock.now_ms())
     levels = DelayLevels.parse(config.message_delay_level)
     store = MessageStore(
@@ -305,7 +307,7 @@ def _services(
         levels=levels,
         timer_hook=TimerHook(clock, config),
         counters=counters,
-        counts=Counts(events),
+        counts=counts,
         stats=Stats(clock, events, store, offsets, config.broker_cluster_name, counters),
         name_servers=name_servers,
         registration=Registration(runtime, config, topics, address, events),
@@ -354,7 +356,7 @@ def _connect(s: Services) -> None:
     subscribe(SettingsChanged, settings_changed)
 
 
-def _fast_path(s: Services) -> FastPath:
+def _fast_path(s: Services, times: RpcTimes | None) -> FastPath:
     return FastPath(
         s.config,
         s.role,
@@ -368,6 +370,7 @@ def _fast_path(s: Services) -> FastPath:
         s.long_polling,
         s.counters,
         s.runtime.host,
+        times,
     )
 
 

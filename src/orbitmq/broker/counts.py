@@ -14,6 +14,8 @@ from orbitmq.runtime.histogram import Histogram
 # RocketMQ's bounds of two histograms: the seconds from a half message's birth to its commit, and the
 # milliseconds that a creation takes.
 FINISH_BOUNDS_S = (5, 60, 600, 3600, 43_200, 86_400)
+# Seconds from the birth of a timer message to its time.
+WAIT_BOUNDS_S = (60, 600, 3600, 43_200, 86_400, 259_200)
 CREATE_BOUNDS_MS = (10, 100, 1000, 3000, 5000)
 
 
@@ -25,6 +27,10 @@ class Counts:
         finish_s: how long those that were committed were open, by topic.
         timers_in, timers_out: timer messages that began to wait, and that were delivered, by topic. A message
             that waits for longer than the log is kept counts several times.
+        timer_wait_s: how long after their birth timer messages are due, by topic; counts as ``timers_in``.
+        revived: popped messages that were not acknowledged in time and became messages of a retry topic, by
+            group and topic.
+        bytes_out: bytes of records that pulls and pops brought, by group and topic.
         dead: messages that became dead letters, by group and topic.
         topic_ms: how long creations of topics took, by success and whether the topic is a system topic.
         group_ms: how long creations of groups took, by success.
@@ -36,6 +42,9 @@ class Counts:
         self.finish_s: defaultdict[str, Histogram] = defaultdict(partial(Histogram, FINISH_BOUNDS_S))
         self.timers_in: Counter[str] = Counter()
         self.timers_out: Counter[str] = Counter()
+        self.timer_wait_s: defaultdict[str, Histogram] = defaultdict(partial(Histogram, WAIT_BOUNDS_S))
+        self.revived: Counter[tuple[str, str]] = Counter()
+        self.bytes_out: Counter[tuple[str, str]] = Counter()
         self.dead: Counter[tuple[str, str]] = Counter()
         creations = partial(Histogram, CREATE_BOUNDS_MS)
         self.topic_ms: defaultdict[tuple[bool, bool], Histogram] = defaultdict(creations)
@@ -51,16 +60,24 @@ class Counts:
         else:
             self.rolled_back[topic] += 1
 
+    def timer_waits(self, topic: str, wait_ms: int) -> None:
+        """A timer message begins to wait; ``wait_ms`` is the time from its birth until it is due."""
+        self.timers_in[topic] += 1
+        self.timer_wait_s[topic].note(max(0, wait_ms) // 1000)
+
     def _topic_changed(self, event: TopicChanged) -> None:
         if event.config is not None:
             return
         for counter in (self.committed, self.rolled_back, self.timers_in, self.timers_out):
             counter.pop(event.topic, None)
         self.finish_s.pop(event.topic, None)
-        for key in [key for key in self.dead if key[1] == event.topic]:
-            del self.dead[key]
+        self.timer_wait_s.pop(event.topic, None)
+        for pairs in (self.dead, self.revived, self.bytes_out):
+            for key in [key for key in pairs if key[1] == event.topic]:
+                del pairs[key]
 
     def _group_changed(self, event: GroupChanged) -> None:
         if event.config is None:
-            for key in [key for key in self.dead if key[0] == event.group]:
-                del self.dead[key]
+            for pairs in (self.dead, self.revived, self.bytes_out):
+                for key in [key for key in pairs if key[0] == event.group]:
+                    del pairs[key]

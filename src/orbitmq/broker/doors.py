@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.protected import DANGEROUS, protected_mode
@@ -16,6 +17,7 @@ from orbitmq.broker.fast_path.driver import FastPath
 from orbitmq.broker.handlers.base import Answer
 from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.quotas.meter import Meter
+from orbitmq.broker.rpc_times import RpcTimes
 from orbitmq.broker.slow_requests import SlowRequests
 from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
@@ -45,6 +47,7 @@ class Doors:
         guard: asked before router and fast path. When it has a gate, the router has all requests.
         meter: counts what clients send and receive, while there are quotas; else ``None``. A
             metered connection has its requests go to the router.
+        times: of requests, if metrics are asked for.
         seats: of all ports for clients.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
@@ -65,6 +68,7 @@ class Doors:
         )
         self.guard = Guard(None, protected, log, runtime.clock)
         self.meter: Meter | None = None
+        self.times = RpcTimes(runtime.clock) if config.metrics_exporter != "DISABLE" else None
         self.seats = Seats(config.max_connections, config.max_connections_per_address)
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
@@ -154,10 +158,13 @@ class Doors:
             self.meter.came(
                 connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
             )
+        handle = self.router.handle
+        if self.times is not None:
+            handle = partial(self.times.watch, handle)
         limit_ms = self._config.slow_request_ms
         if limit_ms:
-            return self._slow.watch(self.router.handle, connection, command, limit_ms)
-        return self.router.handle(connection, command)
+            return self._slow.watch(handle, connection, command, limit_ms)
+        return handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         if self.fast_path is None or self.guard.gate is not None or connection.metered:

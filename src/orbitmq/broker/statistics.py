@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Protocol
@@ -62,13 +62,15 @@ class Counters:
     Attributes:
         handled_in, handled_out: messages taken and handed out by the services.
         found, missed: reads by the services that brought messages, and those that did not.
+        bytes_out: bytes of records handed out, by group and topic; ``None``: nobody wants to know.
         failed: sends that were refused by the store or the disk.
         longest_get_ms: the longest read.
         put_times: how long sends took.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, bytes_out: Counter[tuple[str, str]] | None = None) -> None:
         self.clock = clock
+        self.bytes_out = bytes_out
         self._fast: FastCounts | None = None
         self._answered = 0
         self.handled_in = 0
@@ -108,6 +110,11 @@ class Counters:
     @property
     def gets_missed(self) -> int:
         return self.missed + (self._fast.pulls_missed if self._fast is not None else 0)
+
+    def note_out(self, group: str, topic: str, size: int) -> None:
+        """A group was handed so many bytes of a topic's records."""
+        if self.bytes_out is not None and size:
+            self.bytes_out[group, topic] += size
 
     def note_get(self, found: bool, started: float) -> None:
         """A service's read that began at ``started`` (monotonic seconds) has ended."""

@@ -24,7 +24,7 @@ class Histogram:
         self.counts = [0] * (len(self.bounds) + 1)
         self.total: float = 0
 
-    def note(self, value: float) -> None:
-        """One more value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def note(self, value: float, times: int = 1) -> None:
+        """One more value, or the same one several times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times

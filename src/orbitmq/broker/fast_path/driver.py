@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.durability import Durability, with_code
+from orbitmq.broker.durability import Durability, Late, Release, with_code
 from orbitmq.broker.events import (
     Events,
     GroupChanged,
@@ -22,12 +22,14 @@ from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import HeldFrame
 from orbitmq.broker.fast_path.permits import Permits
+from orbitmq.broker.fast_path.timed import Chunk
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.role import RoleChanged, RoleState
+from orbitmq.broker.rpc_times import RpcTimes
 from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.ids import month_borders_ms, pack_ip
@@ -61,7 +63,13 @@ class FastPath:
         long_polling: LongPolling,
         counters: Counters,
         host: HostFacts,
+        times: RpcTimes | None,
     ) -> None:
+        self._times = times
+        # The chunk whose requests are timed.
+        self._chunk: Chunk | None = None
+        # Without metrics a chunk pays nothing for them.
+        self.on_chunk = self._on_chunk if times is None else self._on_timed_chunk
         self._config = config
         self._host = host
         self._role = role
@@ -272,7 +280,17 @@ class FastPath:
 
     # -- for every chunk -------------------------------------------------------------------------------
 
-    def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+    def _on_timed_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+        assert self._times is not None
+        frames = self._frames
+        self._chunk = chunk = Chunk(self._times, frames, connection.write)
+        try:
+            return self._on_chunk(connection, buffer, start, end)
+        finally:
+            self._chunk = None
+            chunk.end(frames)
+
+    def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
         if store.acceptance.refusal is not None or durability.refusal is not None:
@@ -356,8 +374,13 @@ class FastPath:
         elif left & layout.LEFT_NOW:
             connection.write(frames.now.take())
         if left & layout.LEFT_LATER:
+            release: Release = connection.write
+            late: Late = with_code
+            if self._chunk is not None:
+                answers = self._chunk.answers(frames)
+                release, late = answers.write, answers.late
             self._durability.when_safe(
-                store.appender.end, connection.write, frames.later.take(), with_code, connection.abort
+                store.appender.end, release, frames.later.take(), late, connection.abort
             )
         # One-way sends produce no answer, only records to write.
         if left & layout.LEFT_RECORDS:
@@ -369,11 +392,12 @@ class FastPath:
         """Pass on the notes of pulls: the offsets that they commit, where they began and ended."""
         offsets = self._offsets
         keys = self._permits.keys
-        for row, queue_id, commit, before, after in self._frames.pulls.notes.take():
+        for row, queue_id, commit, before, after, size in self._frames.pulls.notes.take():
             group, topic = keys[row]
             if commit >= 0:
                 offsets.commit(group, topic, queue_id, commit)
             offsets.note_late_pull(group, topic, queue_id, after, before)
+            self._counters.note_out(group, topic, size)
 
     # -- statistics ------------------------------------------------------------------------------------
 

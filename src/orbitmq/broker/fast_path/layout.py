@@ -52,7 +52,8 @@ X_CODES_AT = 2
 X_CODES_COUNT = 3
 X_WIDTH = 4
 
-NOTE_WIDTH = 5  # pull row, queue id, offset to commit or -1, offsets before the first pull and after the last
+# Pull row, queue id, offset to commit or -1, offsets before the first pull and after the last, bytes given.
+NOTE_WIDTH = 6
 MAX_NOTES = 256
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 22  # slots of header fields

@@ -13,6 +13,6 @@ cdef class PullNotes:
 
     cdef bint full(self) noexcept nogil
     @cython.locals(slot=int64_t, at=Py_ssize_t)
-    cpdef void keep(self, int64_t pull, int64_t queue_id, int64_t commit, int64_t before, int64_t after) noexcept nogil
+    cpdef void keep(self, int64_t pull, int64_t queue_id, int64_t commit, int64_t before, int64_t after, int64_t size) noexcept nogil
     @cython.locals(i=Py_ssize_t, at=Py_ssize_t)
     cpdef list take(self)

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
 """Notes of the fast path's pulls, kept until they are read.
 
-One note for each queue that a group pulls: where its pulls began and ended, for statistics only, and
-their commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a C compiler is there;
-the same text runs uncompiled.
+One note for each queue that a group pulls: where its pulls began and ended and how many bytes they brought,
+for statistics only, and their commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a
+C compiler is there; the same text runs uncompiled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PullNotes:
     def full(self) -> bool:
         return self.count >= MAX_NOTES
 
-    def keep(self, pull: int, queue_id: int, commit: int, before: int, after: int) -> None:
+    def keep(self, pull: int, queue_id: int, commit: int, before: int, after: int, size: int) -> None:
         """Note a pull. If the queue already has a note the last commit wins, as in RocketMQ."""
         slot = (31 * pull + queue_id) & (SLOTS - 1)
         at = slot * NOTE_WIDTH
@@ -48,14 +48,16 @@ class PullNotes:
             self.notes[at + 1] = queue_id
             self.notes[at + 2] = NO_COMMIT
             self.notes[at + 3] = before
+            self.notes[at + 5] = 0
             self.order[self.count] = at
             self.count += 1
         if commit >= 0:
             self.notes[at + 2] = commit
             self.commits = True
         self.notes[at + 4] = after
+        self.notes[at + 5] += size
 
-    def take(self) -> list[tuple[int, int, int, int, int]]:
+    def take(self) -> list[tuple[int, int, int, int, int, int]]:
         """Take the notes, in the order in which their queues were first pulled."""
         taken = []
         for i in range(self.count):
@@ -67,6 +69,7 @@ class PullNotes:
                     self.notes[at + 2],
                     self.notes[at + 3],
                     self.notes[at + 4],
+                    self.notes[at + 5],
                 )
             )
             self.notes[at] = FREE

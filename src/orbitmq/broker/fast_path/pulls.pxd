@@ -13,6 +13,7 @@ from orbitmq.wire.scan cimport HeaderScan
 ctypedef uint8_t* bytes_out
 ctypedef const int64_t* integers_in
 
+cdef int LITE_PULL_MESSAGE
 cdef int ORDINARY, DRAIN, NEED_INDEX, PARK, IN_PLACE, HANDLED, Q_MIN, Q_VISIBLE, READ_FOUND, READ_NEED_ENTRIES
 cdef int64_t INT_BAD
 cdef int P_GROUP, P_TOPIC, P_QUEUE_ID, P_OFFSET, P_MAX_COUNT, P_SYS_FLAG, P_COMMIT_OFFSET, P_SUBSCRIPTION
@@ -39,7 +40,7 @@ cdef class Pulls:
     cdef public int64_t far_bytes
     cdef public int64_t park_row, park_queue, park_offset, park_ms
     cdef public Py_ssize_t need_slot
-    cdef public int64_t found, messages
+    cdef public int64_t found, found_lite, messages
 
     @cython.locals(pull=int64_t, expression=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
     cdef int pull(self, const uint8_t* buf) noexcept nogil
@@ -52,4 +53,4 @@ cdef class Pulls:
     cdef int _copy(self, int64_t pull, int64_t expression, Py_ssize_t slot, int64_t offset, int64_t last, int64_t max_count, int64_t max_bytes, int64_t codes_count) noexcept nogil
     cdef int _park(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t offset, int64_t codes_count) noexcept nogil
     @cython.locals(commit=int64_t)
-    cdef void _note(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t before, int64_t after) noexcept nogil
+    cdef void _note(self, const uint8_t* buf, int64_t pull, int64_t queue_id, int64_t sys_flag, int64_t before, int64_t after, int64_t size) noexcept nogil

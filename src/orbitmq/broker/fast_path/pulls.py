@@ -66,6 +66,7 @@ NO_SUBSCRIPTION = layout.NO_SUBSCRIPTION
 X_CODES_AT = layout.X_CODES_AT
 X_CODES_COUNT = layout.X_CODES_COUNT
 
+LITE_PULL_MESSAGE = 361
 ONE_WAY = 2
 MAX_EXPRESSIONS = 10_000
 MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
@@ -95,7 +96,8 @@ class Pulls:
         commits: whether pulls commit the offsets that they bring along.
         park_row, park_queue, park_offset, park_ms: with PARK, which pull waits, from which offset, how long.
         need_slot: with NEED_INDEX, the queue whose index has to be mapped.
-        found: how many pulls found messages; ``messages``: how many messages were handed out.
+        found, found_lite: how many pulls, and lite ones of them, found messages.
+        messages: how many messages were handed out.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Pulls:
         self.park_ms = 0
         self.need_slot = 0
         self.found = 0
+        self.found_lite = 0
         self.messages = 0
 
     def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
@@ -241,8 +244,10 @@ class Pulls:
         if self.a.batch_base - self.lookup.entry_physical > self.far_bytes:
             return ORDINARY
         self.found += 1
+        if self.scan.code == LITE_PULL_MESSAGE:
+            self.found_lite += 1
         self.messages += self.lookup.read_count
-        self._note(buf, pull, queue_id, sys_flag, offset, self.lookup.read_next)
+        self._note(buf, pull, queue_id, sys_flag, offset, self.lookup.read_next, self.lookup.read_bytes)
         self.answers.answer_pull(
             self.scan, lowest, highest, self.lookup.read_next,
             self.permitted.get(pull, G_TOPIC_FLAG), self.permitted.get(pull, G_GROUP_FLAG),
@@ -299,15 +304,17 @@ class Pulls:
             return ORDINARY
         if self.notes.full():
             return DRAIN
-        self._note(buf, pull, queue_id, sys_flag, offset, offset)
+        self._note(buf, pull, queue_id, sys_flag, offset, offset, 0)
         self.park_row = pull
         self.park_queue = queue_id
         self.park_offset = offset
         self.park_ms = self.fields.number(buf, P_SUSPEND, 0)
         return PARK
 
-    def _note(self, buf: Readable, pull: int, queue_id: int, sys_flag: int, before: int, after: int) -> None:
+    def _note(
+        self, buf: Readable, pull: int, queue_id: int, sys_flag: int, before: int, after: int, size: int
+    ) -> None:
         commit = -1
         if self.commits and sys_flag & PULL_COMMITS:
             commit = self.fields.number(buf, P_COMMIT_OFFSET, -1)
-        self.notes.keep(pull, queue_id, commit, before, after)
+        self.notes.keep(pull, queue_id, commit, before, after, size)

@@ -12,7 +12,7 @@ from orbitmq.wire.scan cimport HeaderScan
 
 ctypedef const uint8_t* bytes_in
 
-cdef int ORDINARY, NEED_ROOM, DRAIN, HANDLED, Q_NEXT, SEND_MESSAGE, SEND_BATCH_MESSAGE
+cdef int ORDINARY, NEED_ROOM, DRAIN, HANDLED, Q_NEXT, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE
 cdef int64_t INT_BAD
 cdef int S_GROUP, S_TOPIC, S_DEFAULT_TOPIC, S_DEFAULT_QUEUES, S_QUEUE_ID, S_SYS_FLAG, S_BORN, S_FLAG, S_PROPERTIES
 cdef int S_RECONSUME, S_UNIT_MODE, S_MAX_RECONSUME, S_BATCH
@@ -32,6 +32,7 @@ cdef class Sends:
     cdef int64_t max_body_bytes
     cdef public bint holds
     cdef public int64_t messages
+    cdef readonly int64_t answered_v1, answered_v2, answered_batches
     cdef public int need_code
     cdef public Py_ssize_t need_slot
     cdef int64_t send_sys_flag, send_flag, send_born, send_reconsumed

@@ -37,6 +37,7 @@ INT_BAD = layout.INT_BAD
 Q_NEXT = store_layout.Q_NEXT
 
 SEND_MESSAGE = 10
+SEND_MESSAGE_V2 = 310
 SEND_BATCH_MESSAGE = 320
 
 # Slots of layout.SEND_FIELDS.
@@ -82,6 +83,7 @@ class Sends:
         holds: responses wait for more than the write, so those to messages with WAIT=false go at once.
         later: the responses that wait for the log.
         messages: how many were stored.
+        answered_v1, answered_v2, answered_batches: how many requests of each code got an answer.
         need_code, need_slot: with NEED_ROOM, the arguments for ``store.make_room``.
     """
 
@@ -108,6 +110,9 @@ class Sends:
         self.max_body_bytes = max_body_bytes
         self.holds = False
         self.messages = 0
+        self.answered_v1 = 0
+        self.answered_v2 = 0
+        self.answered_batches = 0
         # Properties of the items of a batch: the items are read twice, their properties once.
         self.batch_tags = array("q", [0] * MAX_BATCH_ITEMS)
         self.need_code = 0
@@ -233,6 +238,12 @@ class Sends:
     ) -> None:
         if self.scan.flag & ONE_WAY:
             return
+        if self.scan.code == SEND_MESSAGE_V2:
+            self.answered_v2 += 1
+        elif self.scan.code == SEND_MESSAGE:
+            self.answered_v1 += 1
+        else:
+            self.answered_batches += 1
         if cython.compiled:
             data = cython.address(self.props.view[0])
             records = cython.address(self.a.batch_view[physical - self.a.batch_base])

@@ -321,6 +321,8 @@ class Pulling:
         found = status is PullStatus.FOUND
         count = result.count if found else 0
         self._counters.handled_out += count
+        if found:
+            self._counters.note_out(request.group, request.topic, len(result.body))
         self._offsets.note_pull(request.group, request.topic, request.queue_id, result.next_offset)
         return Pulled(
             status=status,

@@ -34,7 +34,7 @@ class CountedMetrics:
         """Add all metrics that are counted."""
         self._creations(text)
         await self._by_topic(text)
-        await self._dead(text)
+        await self._by_group(text)
         for write in self._attached:
             await write(text)
 
@@ -76,7 +76,23 @@ class CountedMetrics:
         async for topic, finished in in_slices(list(counts.finish_s.items()), PER_TURN // 10):
             family.add_histogram(finished, topic=topic)
 
-    async def _dead(self, text: Exposition) -> None:
+        family = text.family(
+            "rocketmq_delay_message_latency_seconds",
+            "histogram",
+            "From the birth of a timer message to its time",
+            **_STORED_ON,
+        )
+        async for topic, waits in in_slices(list(counts.timer_wait_s.items()), PER_TURN // 10):
+            family.add_histogram(waits, topic=topic)
+
+    async def _by_group(self, text: Exposition) -> None:
+        revived = text.family(
+            "rocketmq_pop_revive_retry_messages_total",
+            "counter",
+            "Popped messages that were not acknowledged in time, put into a retry topic",
+        )
+        async for (group, topic), number in in_slices(list(self._counts.revived.items()), PER_TURN):
+            revived.add(number, consumer_group=group, topic=topic, put_status="PUT_OK")
         family = text.family(
             "rocketmq_send_to_dlq_messages_total", "counter", "Messages that became dead letters"
         )

@@ -105,6 +105,7 @@ class Figures:
         """Add all of the broker's figures."""
         self._broker(text)
         self._failures(text)
+        self._times(text)
         self._storage(text)
         self._attached(text)
         self._connections(text)
@@ -150,6 +151,22 @@ class Figures:
         )
         for (asked, told), number in failures.items():
             family.add(number, request_code=asked, response_code=told)
+
+    def _times(self, text: Exposition) -> None:
+        family = text.family(
+            "rocketmq_rpc_latency_milliseconds", "histogram", "From a request's arrival to its answer"
+        )
+        if self._doors.times is None:
+            return
+        for (request, response, result), found in self._doors.times.found.items():
+            family.add_histogram(
+                found,
+                protocol_type=REMOTING,
+                request_code=request,
+                response_code=response,
+                is_long_polling="false",
+                result=result,
+            )
 
     def _storage(self, text: Exposition) -> None:
         store, files = self._store, self._runtime.files

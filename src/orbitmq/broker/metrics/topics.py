@@ -117,6 +117,16 @@ class Topics:
             if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 out.add_row(messages, self._row(topic, group))
 
+        traffic = text.family(
+            "rocketmq_throughput_out_total",
+            "counter",
+            "Bytes of the records that reads of a group brought since the start",
+        )
+        sizes = list((self._stats.counters.bytes_out or {}).items())
+        async for (group, topic), size in in_slices(sizes, 20 * PER_TURN):
+            if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                traffic.add_row(size, self._row(topic, group))
+
     async def _in(self, text: Exposition, serving: Callable[[], bool]) -> None:
         taken = text.family("rocketmq_messages_in_total", "counter", "Messages that the topic ever got")
         traffic = text.family(

@@ -15,6 +15,7 @@ from orbitmq.broker.pop.popping import Popping
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.broker.pop.service import Pops
 from orbitmq.broker.pop.state import PopState
+from orbitmq.monitoring.exposition import Exposition
 
 
 def attach(host: Host) -> Attachment:
@@ -40,6 +41,13 @@ def attach(host: Host) -> Attachment:
         config, role, clock, metadata, offsets, store, in_flight, orders,
         freed=pops.freed, early=check_points.early, save_soon=revive.save_soon,
     )  # fmt: skip
+
+    async def figures(text: Exposition) -> None:
+        family = text.family(
+            "rocketmq_pop_checkpoint_buffer_size", "gauge", "Deliveries by pops with messages in flight"
+        )
+        family.add(in_flight.deliveries)
+
     return Attachment(
         components=[revive, held, held_notices],
         families=[
@@ -48,5 +56,6 @@ def attach(host: Host) -> Attachment:
             PopNoticeHandlers(clock, pops),
             PopInspectionHandlers(pops),
         ],
+        figures=figures,
         offers=[pops, settling],
     )

@@ -180,6 +180,11 @@ class InFlight:
     def __len__(self) -> int:
         return sum(queue.in_flight for queue in self._queues.values())
 
+    @property
+    def deliveries(self) -> int:
+        """How many deliveries have messages in flight."""
+        return self._alive
+
     def find(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
         """The queue; ``None`` when the group never popped it."""
         return self._queues.get((topic, group, queue_id))

@@ -143,6 +143,7 @@ class Popping:
         for source in (retries + own) if retry_first else (own + retries):
             self._pop_topic(popped, request, source, filter, is_retry=source is not config)
         self._counters.handled_out += popped.count
+        self._counters.note_out(request.group, request.topic, sum(map(len, popped.body)))
         return popped
 
     def _revive_queue(self, pop_time_ms: int) -> int:

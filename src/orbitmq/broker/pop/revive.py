@@ -270,8 +270,9 @@ class PopRevive(Component):
             message, properties = self._redeliveries.message(queue, delivery, record, topic)
             try:
                 self._on_the_way[queue, delivery, offset] = self._sink.hand(message, properties)
-                if topic.startswith(reserved.DLQ_PREFIX):
-                    self._counts.dead[queue.group, pop_info.normal_topic(queue.topic, queue.group)] += 1
+                dead = topic.startswith(reserved.DLQ_PREFIX)
+                counter = self._counts.dead if dead else self._counts.revived
+                counter[queue.group, pop_info.normal_topic(queue.topic, queue.group)] += 1
             except RemotingError as error:
                 if is_not_now(error):
                     raise

@@ -15,6 +15,8 @@ from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import LateTimer, TimerMetric, TimerMetricsSerializeWrapper
 
 TOPICS_PER_TURN = 500
+# RocketMQ's bounds of the times until messages are due: a day at most.
+BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 STORED_ON = {"storage_type": "local", "storage_medium": "disk"}
 
 
@@ -63,6 +65,20 @@ class TimerInspection:
             "Age of the oldest timer message that was not looked at yet",
             **STORED_ON,
         ).add(max(0, late_ms))
+        text.family(
+            "rocketmq_timer_dequeue_lag",
+            "gauge",
+            "Timer messages that are due, not delivered yet",
+            **STORED_ON,
+        ).add(pending.begun)
+        ahead = text.family(
+            "rocketmq_timer_message_snapshot",
+            "gauge",
+            "Timer messages that are due within so many seconds, and not within the bound before",
+            **STORED_ON,
+        )
+        for bound, number in zip(BOUNDS_S, pending.ahead(self._clock.now_ms(), BOUNDS_S), strict=True):
+            ahead.add(number, timer_bound_s=str(bound))
         family = text.family(
             "rocketmq_timing_messages", "gauge", "Timer messages that wait for their time", **STORED_ON
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from orbitmq.broker.config import BrokerConfig
@@ -254,11 +254,11 @@ class PendingTimers:
         """How many messages of the timer topic have not been looked at."""
         return max(0, self._store.max_offset(TOPIC, 0) - self.position)
 
-    def take(self, taken: Counter[str] | None = None) -> None:
+    def take(self, taken: Callable[[str, int], object] | None = None) -> None:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Args:
-            taken: counts the messages that begin to wait, by topic.
+            taken: told the topic of each message that begins to wait, and how long it waits from its birth.
 
         Raises:
             OSError: the disk refused the timer log. The messages looked at are known, in memory.
@@ -278,7 +278,7 @@ class PendingTimers:
         self._store.held.are_known = not self.behind
         self._log.write()
 
-    def _take(self, record: Record, taken: Counter[str] | None) -> None:
+    def _take(self, record: Record, taken: Callable[[str, int], object] | None) -> None:
         self.before = max(self.before, record.physical_offset + record.total_size)
         timer = forms.timer_of(record, forms.properties_of(record))
         if timer is None:
@@ -289,7 +289,7 @@ class PendingTimers:
             return
         self._put(record, timer)
         if taken is not None and timer.deletes is None:
-            taken[timer.topic] += 1
+            taken(timer.topic, timer.due_ms - record.born_timestamp)
 
     def _put(self, record: Record, timer: Timer) -> None:
         place = placing.place_of(timer)
@@ -486,6 +486,18 @@ class PendingTimers:
         # A message whose long wait is cut into parts lies in the slot of its next part, not in this one.
         if found is Found.MISSING and (self.behind or self._rolling.may_have(hashed)):
             return Found.UNKNOWN
+        return found
+
+    @property
+    def begun(self) -> int:
+        """How many messages of slots that have begun are not delivered yet."""
+        return len(self._heap)
+
+    def ahead(self, now_ms: int, bounds_s: Sequence[int]) -> list[int]:
+        """How many messages are due within each of these times, and not within the one before."""
+        ends = [(now_ms + bound * 1000) // self._precision for bound in bounds_s]
+        found = self._wheel.numbers(now_ms // self._precision, ends)
+        found[0] += self.begun
         return found
 
     def minutes(self) -> dict[int, int]:

@@ -276,7 +276,7 @@ class TimerService(Component):
         end = self.pending.position + self.pending.behind
         try:
             while self.pending.position < end:
-                self.pending.take(self._counts.timers_in)
+                self.pending.take(self._counts.timer_waits)
                 await asyncio.sleep(0)
         except OSError as error:
             log.error("the disk refused the timer log, it is tried again: %s", error)
@@ -460,7 +460,7 @@ class TimerService(Component):
             for _ in range(CATCH_UP_SLICES):
                 if not self.pending.behind:
                     break
-                self.pending.take(self._counts.timers_in)
+                self.pending.take(self._counts.timer_waits)
             return self.pending.find(wanted, self._progress)
         except (OSError, BrokenChainError) as error:
             log.error("a timer message cannot be looked for: %s", error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 SLOTS_IN_BLOCK = 60
 NONE = -1
@@ -87,6 +88,24 @@ class Wheel:
                         return number * SLOTS_IN_BLOCK + place
             heapq.heappop(self._order)
         return None
+
+    def numbers(self, first: int, ends: Sequence[int]) -> list[int]:
+        """How many messages wait before each of these slots, from the one before or from ``first`` on."""
+        found = [0] * len(ends)
+        for number in range(first // SLOTS_IN_BLOCK, ends[-1] // SLOTS_IN_BLOCK + 1):
+            block = self._blocks.get(number)
+            if block is None:
+                continue
+            begin = number * SLOTS_IN_BLOCK
+            at = bisect_right(ends, begin)
+            if begin >= first and at < len(ends) and begin + SLOTS_IN_BLOCK <= ends[at]:
+                found[at] += sum(block.number)
+                continue
+            for slot, messages in enumerate(block.number, begin):
+                at = bisect_right(ends, slot)
+                if slot >= first and at < len(ends):
+                    found[at] += messages
+        return [max(0, messages) for messages in found]
 
     def slots(self) -> Iterator[tuple[int, int, int]]:
         """Every used slot in order of time, with its newest unit and the number of its messages."""
