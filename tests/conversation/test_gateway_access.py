@@ -153,6 +153,10 @@ async def test_every_call_of_others_is_unauthorized(
             assert (await stream.next()).status.code == Code.UNAUTHORIZED
             await asyncio.wait_for(stream.answer.done.wait(), 5)
             assert stream.answer.status == 16
+        await asyncio.sleep(1)
+        lines = [json.loads(line) for line in runtime.files.read_bytes("/store/audit.log").splitlines()]
+        refused = {line["request"] for line in lines if line["event"] == "refusal" and line["why"] == remark}
+        assert {"SendMessage", "ReceiveMessage", "Telemetry"} <= refused
         assert found.broker.services.store.max_commit_log_offset == end
 
 

@@ -136,6 +136,9 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
     ours = {
         "adminAddresses",
         "allowOpen",
+        "auditLogFile",
+        "auditLogFileBackups",
+        "auditLogFileMaxBytes",
         "authMode",
         "maxConnections",
         "maxConnectionsPerAddress",

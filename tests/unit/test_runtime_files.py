@@ -107,6 +107,46 @@ def test_atomic_writes(files: Files, root: str) -> None:
     assert files.list_dir(root) == ["config"]
 
 
+@pytest.mark.behaviour("AZ-22")
+def test_what_is_added_to_a_file(files: Files, root: str) -> None:
+    path = f"{root}/logs/audit.log"
+    files.append(path, b"one\n", private=True)
+    files.append(path, b"two\n")
+    assert files.read_bytes(path) == b"one\ntwo\n"
+    files.rename(path, f"{path}.1")
+    files.append(path, b"three\n", private=True)
+    assert files.read_bytes(path) == b"three\n"
+    assert files.read_bytes(f"{path}.1") == b"one\ntwo\n"
+    with pytest.raises(OSError):
+        files.append(f"{root}/logs", b"a folder is in the way")
+
+
+@pytest.mark.behaviour("AZ-20")
+def test_a_line_that_does_not_fit_leaves_nothing(root: str) -> None:
+    """In a process of its own, as the limit of a file's size is the process's."""
+    program = f"""
+import os, resource, signal
+from orbitmq.runtime import system_runtime
+files = system_runtime().files
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+files.append({root!r} + "/old", b"1234\\n")
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+for name in ("old", "new"):
+    try:
+        files.append({root!r} + "/" + name, b"x" * 20)
+    except OSError:
+        pass
+    else:
+        raise SystemExit(name)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert files_of(root) == {"old": b"1234\n"}
+
+
+def files_of(root: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(root).iterdir()}
+
+
 def test_folders(files: Files, root: str) -> None:
     files.make_dirs(f"{root}/x/y")
     files.make_dirs(f"{root}/x/y")
@@ -280,6 +320,10 @@ def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
     files.write_atomic(f"{root}/a/x.json", b"12345", sync=False)
     assert disk.steps == ["replace a/x.json"]
     disk.steps.clear()
+    files.append(f"{root}/f/x.log", b"123")
+    files.append(f"{root}/f/x.log", b"45")
+    assert disk.steps == ["sync .", "sync f/x.log, 3 bytes", "sync f", "sync f/x.log, 5 bytes"]
+    disk.steps.clear()
     files.rename(f"{root}/a/x.json", f"{root}/a/y.json")
     assert disk.steps == ["rename a/y.json", "sync a"]
     disk.steps.clear()
@@ -296,9 +340,11 @@ def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
 def test_nobody_else_may_read_a_private_segment(root: str) -> None:
     files = system_runtime().files
     for name, private, mode in (("private", True, 0o600), ("shared", False, 0o644)):
-        before = os.umask(0)
+        before = os.umask(0o022)
         try:
             files.open_segment(f"{root}/{name}", 100, create=True, private=private).close()
+            files.append(f"{root}/{name}.log", b"x", private=private)
         finally:
             os.umask(before)
-        assert stat.S_IMODE(os.stat(f"{root}/{name}").st_mode) == mode
+        for path in (f"{root}/{name}", f"{root}/{name}.log"):
+            assert stat.S_IMODE(os.stat(path).st_mode) == mode

@@ -162,6 +162,8 @@ def assemble(
         doors.takers.update(each.takers)
         if each.gate is not None:
             doors.close_with(each.gate)
+        if each.audit is not None:
+            doors.audit_with(each.audit)
         if each.meter is not None:
             services.events.subscribe(QuotasChanged, _measures(doors, each.meter))
         if each.figures is not None:

@@ -32,6 +32,7 @@ from orbitmq.settings.typed import (
     path,
     setting,
 )
+from orbitmq.transport.audit import AuditPlace
 from orbitmq.wire.addresses import AddressServer, DnsName, Source, source, split
 from orbitmq.wire.signing import Credentials
 
@@ -245,6 +246,9 @@ class BrokerConfig(Settings):
     auth_mode: str = access.mode()
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
+    audit_log_file: str = setting("", "auditLogFile", path)
+    audit_log_max_bytes: int = setting(64 * 2**20, "auditLogFileMaxBytes", number(0, 2**40))
+    audit_log_backups: int = setting(5, "auditLogFileBackups", number(1, 1000))
     protected_mode: bool = setting(True, "protectedMode", flag)
     admin_addresses: str = setting("", "adminAddresses", networks)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
@@ -354,6 +358,13 @@ class BrokerConfig(Settings):
         """The addresses of the name servers that are known so far."""
         named = self.name_server_source
         return list(named if isinstance(named, tuple) else self.found_name_servers)
+
+    @property
+    def audit_place(self) -> AuditPlace | None:
+        """Where the audit log is; None: there is none."""
+        default = f"{self.store_path_root_dir}/audit.log" if self.authentication_enabled else ""
+        path = self.audit_log_file or default
+        return AuditPlace(path, self.audit_log_max_bytes, self.audit_log_backups) if path else None
 
     def first_super_users(self) -> list[Credentials]:
         """The keys of the super users that the settings name."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from orbitmq.auth.changes import CHANGES
 from orbitmq.auth.gate import AuthGate
 from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.broker.component import Component
@@ -23,6 +24,7 @@ from orbitmq.errors import StartError
 from orbitmq.runtime.seam import Runtime
 from orbitmq.settings.access import OBSERVE
 from orbitmq.store import MessageStore, StoreError
+from orbitmq.transport.audit import Audit
 from orbitmq.transport.guard import Guard
 from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
@@ -75,6 +77,10 @@ class Doors:
         self.router: Router | None = None
         # True from the beginning of a stop on; until then hand-overs need open doors.
         self.stopping = False
+
+    def audit_with(self, audit: Audit) -> None:
+        """Let changes and refusals be written down."""
+        self.guard.audit = audit
 
     def close_with(self, gate: AuthGate) -> None:
         """Serve only what this gate lets pass."""
@@ -152,13 +158,21 @@ class Doors:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._config.broker_name} is starting or stopping",
             )
+        user = ""
         if self.guard.gate is not None or command.code in DANGEROUS:
-            self.guard.check(connection, command)
+            user = self.guard.check(connection, command)
         if self.meter is not None:
             self.meter.came(
                 connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
             )
-        handle = self.router.handle
+        audit = self.guard.audit
+        if audit is not None and command.code in CHANGES:
+            make = partial(self._route, self.router, connection, command)
+            return audit.change(command, user, connection.remote_address, make)
+        return self._route(self.router, connection, command)
+
+    def _route(self, router: Router, connection: ServerConnection, command: Command) -> Answer:
+        handle = router.handle
         if self.times is not None:
             handle = partial(self.times.watch, handle)
         limit_ms = self._config.slow_request_ms

@@ -17,6 +17,7 @@ from orbitmq.broker.parts import Ports, Services
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.role import Role
 from orbitmq.monitoring.exposition import Exposition
+from orbitmq.transport.audit import Audit
 from orbitmq.transport.server import Taker
 
 ChangeRole: TypeAlias = Callable[[Role], Awaitable[None]]
@@ -73,6 +74,7 @@ class Attachment:
         takers: doors for connections to the broker's port that begin with these bytes instead of a frame.
         meter: counts what clients send and receive, while there are quotas.
         gate: checks every request before the broker's doors let it in; one part at most has it.
+        audit: writes down changes and refusals; one part at most has it.
     """
 
     components: Sequence[Component] = ()
@@ -85,6 +87,7 @@ class Attachment:
     offers: Sequence[object] = ()
     takers: Mapping[bytes, Taker] = field(default_factory=dict)
     gate: AuthGate | None = None
+    audit: Audit | None = None
     meter: Meter | None = None
 
 

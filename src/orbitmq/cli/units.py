@@ -235,7 +235,12 @@ def broker_unit(conf: str, path: str, program: str) -> str:
     config, _ = BrokerConfig.load(conf, path=path)
     name = config.broker_name
     title = f"broker {name}" if config.broker_id == 0 else f"broker {name}, slave {config.broker_id}"
-    kept = {"storePathRootDir": f"{STATE}/{name}", "storePathCommitLog": "", "logFile": ""}
+    kept = {
+        "storePathRootDir": f"{STATE}/{name}",
+        "storePathCommitLog": "",
+        "logFile": "",
+        "auditLogFile": "",
+    }
     given = frozenset(properties_text.parse(conf))
     return Unit("broker", title, path, program, config.to_properties(), kept, given).text()
 
@@ -245,6 +250,6 @@ def name_server_unit(conf: str, path: str, program: str) -> str:
     from orbitmq.nameserver.config import NameServerConfig
 
     config, _ = NameServerConfig.load(conf, path=path)
-    kept = {"kvConfigPath": f"{STATE}/nameserver/kvConfig.json", "logFile": ""}
+    kept = {"kvConfigPath": f"{STATE}/nameserver/kvConfig.json", "logFile": "", "auditLogFile": ""}
     given = frozenset(properties_text.parse(conf))
     return Unit("nameserver", "name server", path, program, config.to_properties(), kept, given).text()

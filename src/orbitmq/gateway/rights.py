@@ -16,6 +16,7 @@ from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.status import Code, RefusalError, refusal
 from orbitmq.message.reserved import RETRY_PREFIX, is_system_topic
 from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.transport.audit import Audit, Refused
 from orbitmq.wire.addresses import AddressError, split
 from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.signing import SigningKey
@@ -97,11 +98,13 @@ class Rights:
     def __init__(
         self,
         gate: AuthGate,
+        audit: Audit,
         broker: str,
         topic_at: Callable[[int], str | None],
         user_of: Callable[[str], str],
     ) -> None:
         self._gate = gate
+        self._audit = audit
         self._broker = broker
         self._topic_at = topic_at
         self._user_of = user_of
@@ -133,6 +136,7 @@ class Rights:
                 caller.address,
                 error.remark,
             )
+            self._audit.refused(Refused(caller.user, host_of(caller.address), method, error.remark))
             code = Code.UNAUTHORIZED if error.about_keys else Code.FORBIDDEN
             raise RefusalError(code, error.remark) from error
         except (RemotingError, WireError) as error:

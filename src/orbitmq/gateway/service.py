@@ -41,6 +41,7 @@ from orbitmq.gateway.unary import unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.settings.access import OBSERVE
+from orbitmq.transport.audit import Audit
 from orbitmq.wire.addresses import joined
 
 # How often gone clients are removed and changed settings sent; how often messages of clients are renewed.
@@ -119,7 +120,9 @@ def service(host: Host) -> Service:
     check: Check = everybody
     if config.authentication_enabled:
         at = partial(topic_at, s.store)
-        check = Rights(host.offered(AuthGate), config.broker_name, at, clients.user_of).check
+        check = Rights(
+            host.offered(AuthGate), host.offered(Audit), config.broker_name, at, clients.user_of
+        ).check
     quotas = CallQuotas(
         host.offered(Meter), lambda: config.authentication_enabled and config.auth_mode != OBSERVE
     )

@@ -37,6 +37,7 @@ class NameServerAccess:
         mode: the present value of ``authMode``.
 
     Attributes:
+        users, rules: the tables.
         by_code: the handler of each request code about users, rules and refusals.
     """
 
@@ -49,16 +50,16 @@ class NameServerAccess:
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
         self._unlock: Callable[[], None] | None = None
-        self._users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
-        self._rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
+        self.users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
+        self.rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
         self.gate = AuthGate(
             asked_of(REQUESTS, NameServerFacts(routes.clusters, routes.cluster_of)),
-            self._users,
-            self._rules,
+            self.users,
+            self.rules,
             authorizes=config.authorization_enabled,
             observes=lambda: mode() == OBSERVE,
         )
-        requests = AccessRequests(self._users, self._rules, self.gate, self._written)
+        requests = AccessRequests(self.users, self.rules, self.gate, self._written)
         self.by_code: dict[int, Callable[[Command], Command | Awaitable[Command]]] = {
             **requests.by_code,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._state,
@@ -110,7 +111,7 @@ class NameServerAccess:
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 # The error's text is left out: it may show a secret.
                 raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
-        self._users.begin(self._config.first_super_users())
+        self.users.begin(self._config.first_super_users())
         # Written anew each time, so that nobody else may read a file that was copied to this place.
         self._unsaved.update(_ORDER)
         try:
@@ -120,10 +121,10 @@ class NameServerAccess:
             raise self._unwritable(error) from error
 
     def _take_users(self, plain: dict[str, Any]) -> None:
-        self._users.load(User.from_plain(name, each) for name, each in plain.items())
+        self.users.load(User.from_plain(name, each) for name, each in plain.items())
 
     def _take_rules(self, plain: dict[str, Any]) -> None:
-        self._rules.load((name, Acl.from_plain(each)) for name, each in plain.items())
+        self.rules.load((name, Acl.from_plain(each)) for name, each in plain.items())
 
     def _path(self, table: str) -> str:
         return joined(self._config.auth_config_path, f"{table}.json")
@@ -131,8 +132,8 @@ class NameServerAccess:
     def _texts(self) -> dict[str, bytes]:
         """The files that have to be written."""
         contents: dict[str, Callable[[], dict[str, Any]]] = {
-            rules.TABLE: lambda: {name: acl.plain() for name, acl in self._rules.all()},
-            users.TABLE: lambda: {user.name: user.plain() for user in self._users.all()},
+            rules.TABLE: lambda: {name: acl.plain() for name, acl in self.rules.all()},
+            users.TABLE: lambda: {user.name: user.plain() for user in self.users.all()},
         }
         return {
             table: json.dumps({table: contents[table]()}, indent="\t").encode()

@@ -25,6 +25,7 @@ from orbitmq.settings.typed import (
     setting,
     text,
 )
+from orbitmq.transport.audit import AuditPlace
 from orbitmq.wire.signing import Credentials
 
 __all__ = ["ConfigError", "NameServerConfig"]
@@ -89,6 +90,9 @@ class NameServerConfig(Settings):
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     auth_config_path: str = setting("", "authConfigPath", path)
+    audit_log_file: str = setting("", "auditLogFile", path)
+    audit_log_max_bytes: int = setting(64 * 2**20, "auditLogFileMaxBytes", number(0, 2**40))
+    audit_log_backups: int = setting(5, "auditLogFileBackups", number(1, 1000))
     protected_mode: bool = setting(True, "protectedMode", flag)
     admin_addresses: str = setting("", "adminAddresses", networks)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
@@ -130,6 +134,13 @@ class NameServerConfig(Settings):
             config_store_path=_home("namesrv.properties"),
             auth_config_path=_home("config"),
         )
+
+    @property
+    def audit_place(self) -> AuditPlace | None:
+        """Where the audit log is; None: there is none."""
+        default = joined(self.auth_config_path, "audit.log") if self.authentication_enabled else ""
+        path = self.audit_log_file or default
+        return AuditPlace(path, self.audit_log_max_bytes, self.audit_log_backups) if path else None
 
     def first_super_users(self) -> list[Credentials]:
         """The keys of the super users that the settings name."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
+from functools import partial
 
+from orbitmq.auth.changes import CHANGES
 from orbitmq.auth.protected import DANGEROUS, protected_mode
 from orbitmq.errors import StartError
 from orbitmq.nameserver.access import NameServerAccess
+from orbitmq.nameserver.auditing import sights_of
 from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.handlers import Answer, Handlers
@@ -19,6 +23,7 @@ from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.tasks import Background
 from orbitmq.settings.typed import levels_of
+from orbitmq.transport.audit import Audit
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.guard import Guard
@@ -73,6 +78,10 @@ class NameServer:
         )
         gate = None if self._access is None else self._access.gate
         self._guard = Guard(gate, protected, log, runtime.clock)
+        place = self._config.audit_place
+        if place is not None:
+            sights = sights_of(self._access, self.routes, self._kv, lambda: self.handlers.config)
+            self._guard.audit = Audit(runtime, place, sights)
         self._sweeping = False
         misled = MisledClients(runtime, self.routes)
         self._tls = self._config.tls.server(runtime, (runtime.host.name, "localhost", "127.0.0.1"))
@@ -120,6 +129,8 @@ class NameServer:
             self._kv.load()
             if self._access is not None:
                 self._access.open()
+            if self._guard.audit is not None:
+                self._guard.audit.start()
             self._port = await self._server.start(host, port)
             await self.monitoring.start()
         except BaseException as error:
@@ -140,19 +151,26 @@ class NameServer:
         self._stopping = True
         await self._background.stop()
         await self._server.stop()
+        if self._guard.audit is not None:
+            await self._guard.audit.stop()
         await self._client.close()
         await self.monitoring.stop()
         if self._access is not None:
             self._access.close()
         self.handlers.log_levels.apply({})
 
-    def _handle(self, connection: ServerConnection, command: Command) -> Answer:
+    def _handle(self, connection: ServerConnection, command: Command) -> Answer | Awaitable[Command | None]:
         """Answer a request that its sender may make."""
+        user = ""
         if self._guard.gate is not None or command.code in DANGEROUS:
             try:
-                self._guard.check(connection, command)
+                user = self._guard.check(connection, command)
             except WireError as error:
                 raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
+        audit = self._guard.audit
+        if audit is not None and command.code in CHANGES:
+            make = partial(self.handlers.handle, connection, command)
+            return audit.change(command, user, connection.remote_address, make)
         return self.handlers.handle(connection, command)
 
     async def _watch(self) -> None:

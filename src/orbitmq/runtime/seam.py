@@ -169,6 +169,17 @@ class Files(Protocol):
         """
         ...
 
+    def append(self, path: str, data: bytes, *, private: bool = False) -> None:
+        """Add to the end of a file; it is on the device on return. Makes the file and its folders.
+
+        Args:
+            private: only this user may read a new file.
+
+        Raises:
+            OSError: nothing was added, as far as the disk let it be taken back.
+        """
+        ...
+
     def rename(self, source: str, target: str) -> None: ...
 
     def remove(self, path: str) -> None:

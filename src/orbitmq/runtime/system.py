@@ -163,6 +163,30 @@ class SystemFiles:
         if sync:
             _sync_folder(folder)
 
+    def append(self, path: str, data: bytes, *, private: bool = False) -> None:
+        folder = os.path.dirname(os.path.abspath(path))
+        new = not os.path.exists(path)
+        if new:
+            self.make_dirs(folder)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | OPEN_FLAGS, 0o600 if private else 0o666)
+        try:
+            size_bytes = os.fstat(fd).st_size
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(fd, left) :]
+                os.fsync(fd)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, size_bytes)
+                    if new:
+                        os.unlink(path)
+                raise
+        finally:
+            os.close(fd)
+        if new:
+            _sync_folder(folder)
+
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
         folders = {os.path.dirname(os.path.abspath(source)), os.path.dirname(os.path.abspath(target))}

@@ -10,9 +10,11 @@ from orbitmq.auth.refusals import WRONG_KEYS, GateError
 from orbitmq.auth.slowing import Slowing
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
+from orbitmq.transport.audit import Audit, Refused
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.signing import ACCESS_KEY
 
 
 class Guard:
@@ -24,12 +26,14 @@ class Guard:
 
     Attributes:
         gate: checks keys and rights, None: the server asks nobody for keys.
+        audit: writes down changes and refusals, None: nobody does.
     """
 
     def __init__(
         self, gate: AuthGate | None, protected: ProtectedMode | None, log: logging.Logger, clock: Clock
     ) -> None:
         self.gate = gate
+        self.audit: Audit | None = None
         self._clock = clock
         self._slowing = Slowing()
         self._protected = protected
@@ -48,8 +52,11 @@ class Guard:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self._slowing.left(address, self._clock.monotonic())
 
-    def check(self, connection: ServerConnection, command: Command) -> None:
+    def check(self, connection: ServerConnection, command: Command) -> str:
         """Raise unless the sender is permitted to make the request.
+
+        Returns:
+            The user who has signed it; empty: nobody who is served here has.
 
         Raises:
             RemotingError: NO_PERMISSION.
@@ -69,9 +76,13 @@ class Guard:
                 connection.remote_address,
                 error.remark,
             )
+            claimed = command.ext.get(ACCESS_KEY, "")
+            if self.audit is not None:
+                self.audit.refused(Refused(claimed, host, command.code, error.remark))
             if isinstance(error, GateError) and error.refusal.why == WRONG_KEYS:
                 pause_s = self._slowing.wrong(host, self._clock.monotonic())
                 if pause_s:
                     connection.rest(pause_s)
             raise
         connection.trust()
+        return command.ext.get(ACCESS_KEY, "") if permitted else ""

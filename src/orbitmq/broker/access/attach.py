@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from orbitmq.auth.access_requests import AccessRequests
 from orbitmq.auth.gate import AuthGate
-from orbitmq.auth.needs import asked_of
-from orbitmq.auth.requests import REQUESTS, BrokerFacts
+from orbitmq.broker.access.auditing import AuditLog, sights
 from orbitmq.broker.access.tables import BrokerAccess
-from orbitmq.broker.access.topics import topic_at
+from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.access import AccessHandlers
 from orbitmq.settings.access import OBSERVE
+from orbitmq.transport.audit import Audit
 
 
 def attach(host: Host) -> Attachment:
-    """The tables; with ``authenticationEnabled`` the gate, and the handlers that change them."""
+    """Tables and audit log; with ``authenticationEnabled`` the gate and the handlers, too."""
     s = host.services
     access = BrokerAccess(s.config, s.feed, s.events, s.metadata.save)
+    seen = sights(host, access)
+    components: list[Component] = [access]
+    audit: Audit | None = None
+    if s.config.audit_place is not None:
+        audit = Audit(s.runtime, s.config.audit_place, seen)
+        components.append(AuditLog(audit))
     if not s.config.authentication_enabled:
-        return Attachment([access])
+        return Attachment(components, audit=audit)
     gate = AuthGate(
-        asked_of(
-            REQUESTS, BrokerFacts(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))
-        ),
+        seen.asked,
         access.users,
         access.rules,
         authorizes=s.config.authorization_enabled,
         observes=lambda: s.config.auth_mode == OBSERVE,
     )
     return Attachment(
-        [access],
+        components,
         [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
         gate=gate,
-        offers=[gate],
+        audit=audit,
+        offers=[gate] if audit is None else [gate, audit],
         status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

@@ -17,4 +17,6 @@ def attach(host: Host) -> Attachment:
     table = QuotaTable(s.runtime.clock, s.feed, s.events, s.metadata.save, quotas)
     meter = Meter(s.runtime.clock, quotas)
     s.events.subscribe(ConnectionClosed, lambda event: meter.gone(event.connection))
-    return Attachment([table], [QuotaHandlers(table)], figures=table.figures, meter=meter, offers=[meter])
+    return Attachment(
+        [table], [QuotaHandlers(table)], figures=table.figures, meter=meter, offers=[meter, table]
+    )

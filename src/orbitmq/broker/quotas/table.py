@@ -55,6 +55,11 @@ class QuotaTable(Component):
             found.append(Quota(*key, *kept.quota.limits, pauses_in, pauses_out))
         return found
 
+    def get(self, kind: str, name: str) -> Quota | None:
+        """The quota of a user, an address or a topic; None: there is none."""
+        kept = self._quotas.all().get(Key(kind, name))
+        return None if kept is None else kept.quota
+
     async def set(self, quota: Quota) -> None:
         """Set a quota, or remove it if it has no limit.
 

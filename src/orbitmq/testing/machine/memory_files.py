@@ -272,7 +272,8 @@ class MemoryFiles:
 
         Args:
             operation: "pwrite", "sync", "preallocate", "open_segment", "read_bytes", "write_atomic",
-                "rename", "remove" or "*". What a failed sync should have covered never gets durable.
+                "append", "rename", "remove" or "*". What a failed sync should have covered never gets
+                durable.
             path_part: only for paths that contain it.
             skip: matching operations that still succeed before.
             times: how many fail; -1 for all.
@@ -362,6 +363,20 @@ class MemoryFiles:
             # One step back is enough: of several unsynced replacements none survives.
             file.replaced = before.replaced if before is not None and before.unsynced_replacement else before
             file.unsynced_replacement = True
+        self._files[path] = file
+
+    def append(self, path: str, data: bytes, *, private: bool = False) -> None:
+        path = _clean(path)
+        self.check_fault("append", path)
+        self.make_dirs(posixpath.dirname(path))
+        if path in self._folders:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        file = self._files.get(path) or _File(0)
+        start = len(file.content)
+        self.reserve(file, start + len(data))
+        file.extend(start + len(data))
+        file.write(bytes(data), start)
+        file.sync()
         self._files[path] = file
 
     def rename(self, source: str, target: str) -> None:

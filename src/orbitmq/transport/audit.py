@@ -1,0 +1,268 @@
+"""The audit log of a server: who has changed what, and who was refused.
+
+One JSON object a line. A change is on the disk before it is made: while the disk refuses the line, the change
+is refused. Refusals have lines of their own, few enough that strangers neither fill the disk nor push the
+changes out of the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, Final, TypeAlias
+
+from orbitmq.auth.changes import Sights, name_of, text
+from orbitmq.durations import instant
+from orbitmq.errors import StartError
+from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.tasks import Background
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+# A day of them is about 30 MB, with the longest names 100 MB.
+MAX_REFUSALS: Final = 20
+PERIOD_S: Final = 60.0
+# Changes that wait for the disk at a time. Each waits for one or two writes.
+MAX_WAITING: Final = 100
+PERMITTED, MADE, FAILED, REFUSED = "permitted", "made", "failed", "refused"
+
+
+Make: TypeAlias = Callable[[], Command | Awaitable[Command | None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPlace:
+    """Where the lines go.
+
+    Attributes:
+        path: the file.
+        max_bytes: from which size on the file is renamed and another begun; 0: somebody else renames it.
+        backups: how many renamed files are kept.
+    """
+
+    path: str
+    max_bytes: int
+    backups: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One kind of refusal.
+
+    Attributes:
+        claimed: the user that the request names; empty: none.
+        origin: the host.
+        request: the code of the request, or the name of a gRPC call.
+        why: the remark of the refusal.
+    """
+
+    claimed: str
+    origin: str
+    request: int | str
+    why: str
+
+    def plain(self) -> dict[str, Any]:
+        """As a line shows it."""
+        if isinstance(self.request, int):
+            what: dict[str, Any] = {"code": self.request, "request": name_of(self.request)}
+        else:
+            what = {"request": self.request}
+        return {"claimed": text(self.claimed), "from": self.origin, **what, "why": text(self.why)}
+
+
+class Audit:
+    """Writes the audit log.
+
+    The file is opened for each line, so that logrotate may rename it at any time.
+
+    Args:
+        sights: names the targets of changes.
+    """
+
+    def __init__(self, runtime: Runtime, place: AuditPlace, sights: Sights) -> None:
+        self._runtime = runtime
+        self._place = place
+        self._sights = sights
+        self._writing = asyncio.Lock()
+        self._waiting = 0
+        self._number = 0
+        self._refused: Counter[Refused] = Counter()
+        self._others = 0
+        self._counting = False
+        self._background = Background("audit log")
+        self._log = LogLimiter(log)
+
+    def start(self) -> None:
+        """Write that the server starts.
+
+        Raises:
+            StartError: the file cannot be written.
+        """
+        try:
+            self._write(self._lines([{"event": "start", "pid": self._runtime.host.pid}]))
+        except OSError as error:
+            raise StartError(
+                f"cannot write auditLogFile={self._place.path}: {error.strerror or error}"
+            ) from error
+
+    async def stop(self) -> None:
+        """Write what is counted."""
+        await self._background.stop()
+        await self._tell(self._counted())
+
+    async def end_work(self) -> None:
+        """Stop writing at once."""
+        await self._background.stop()
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    async def change(self, command: Command, user: str, origin: str, make: Make) -> Command | None:
+        """The answer of ``make`` to a request that is in :data:`CHANGES`, written down before and after.
+
+        Args:
+            user: who has signed the request; empty: nobody.
+            origin: the peer's address.
+
+        Raises:
+            RemotingError: the audit log cannot be written, so ``make`` is not called; or as of ``make``.
+        """
+        self._number += 1
+        who = {"event": "change", "id": self._number, "user": user, "from": origin}
+        who |= {"code": command.code, "request": name_of(command.code)}
+        about = self._sights.targets(command)
+        await self._before({**who, **about, "verdict": PERMITTED})
+        if "target" in about:
+            who["target"] = about["target"]
+        state = self._sights.state(command)
+        # Another change may have come between.
+        seen = {} if state == about.get("before") else {"before": state}
+        try:
+            answer = make()
+            if isawaitable(answer):
+                answer = await answer
+        except RemotingError as error:
+            await self._after(who | seen, error.code, error.remark)
+            raise
+        except Exception as error:
+            await self._after(who | seen, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            raise
+        if answer is not None and answer.code != ResponseCode.SUCCESS:
+            await self._after(who | seen, answer.code, answer.remark or "")
+        else:
+            after = {} if state is None else {"after": self._sights.state(command)}
+            await self._tell([{**who, **seen, **after, "verdict": MADE}])
+        return answer
+
+    async def _before(self, line: dict[str, Any]) -> None:
+        """Write the line of a change that is to be made.
+
+        Raises:
+            RemotingError: it cannot be written, so the change is refused.
+        """
+        if self._waiting >= MAX_WAITING:
+            raise RemotingError(
+                ResponseCode.SYSTEM_BUSY, f"{MAX_WAITING} changes wait for the audit log, the limit"
+            )
+        self._waiting += 1
+        try:
+            await self._append([line])
+        except OSError as error:
+            self._not_written(error)
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                "the change is refused, as the audit log cannot be written, "
+                f"auditLogFile={self._place.path}: {error.strerror or error}",
+            ) from error
+        finally:
+            self._waiting -= 1
+
+    async def _after(self, line: dict[str, Any], answer: int, why: str) -> None:
+        await self._tell([{**line, "verdict": FAILED, "answer": int(answer), "why": text(why)}])
+
+    # -- refusals ----------------------------------------------------------------------------------------
+
+    def refused(self, refusal: Refused) -> None:
+        """Write down a refusal: the first of its kind at once, more of them as a count, once a minute."""
+        if refusal in self._refused:
+            self._refused[refusal] += 1
+        elif len(self._refused) < MAX_REFUSALS:
+            # The first one has its line.
+            self._refused[refusal] = 0
+            self._background.spawn(self._tell([self._line_of(refusal, 1)]), "write a refusal")
+        else:
+            self._others += 1
+        if not self._counting:
+            self._counting = True
+            self._background.spawn(self._count(), "count refusals")
+
+    async def _count(self) -> None:
+        while self._refused:
+            await self._runtime.clock.sleep(PERIOD_S)
+            await self._tell(self._counted())
+        self._counting = False
+
+    def _counted(self) -> list[dict[str, Any]]:
+        """The lines about the minute that ends: of kinds with more than one refusal, and of the others."""
+        lines = [self._line_of(refusal, count) for refusal, count in self._refused.items() if count]
+        if self._others:
+            lines.append({"event": "other refusals", "count": self._others, "verdict": REFUSED})
+        self._refused.clear()
+        self._others = 0
+        return lines
+
+    def _line_of(self, refusal: Refused, count: int) -> dict[str, Any]:
+        return {"event": "refusal", **refusal.plain(), "count": count, "verdict": REFUSED}
+
+    # -- the file ----------------------------------------------------------------------------------------
+
+    async def _tell(self, entries: list[dict[str, Any]]) -> None:
+        """Write what has happened already; while the disk refuses it, the log of the server says so."""
+        if entries:
+            try:
+                await self._append(entries)
+            except OSError as error:
+                self._not_written(error)
+
+    def _not_written(self, error: OSError) -> None:
+        self._log.write(
+            logging.ERROR,
+            "audit log not written",
+            "the audit log %s cannot be written, changes are refused: %s",
+            self._place.path,
+            error.strerror or error,
+        )
+
+    async def _append(self, entries: list[dict[str, Any]]) -> None:
+        data = self._lines(entries)
+        async with self._writing:
+            await self._runtime.threads.run(self._write, data)
+
+    def _lines(self, entries: Iterable[dict[str, Any]]) -> bytes:
+        now = instant(self._runtime.clock.now_ms())
+        time = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return "".join(json.dumps({"time": time, **entry}) + "\n" for entry in entries).encode()
+
+    def _write(self, data: bytes) -> None:
+        files, place = self._runtime.files, self._place
+        if place.max_bytes and files.exists(place.path):
+            size_bytes = files.size_bytes(place.path)
+            if size_bytes and size_bytes + len(data) > place.max_bytes:
+                self._rotate()
+        files.append(place.path, data, private=True)
+
+    def _rotate(self) -> None:
+        files, place = self._runtime.files, self._place
+        for number in range(place.backups, 0, -1):
+            older = f"{place.path}.{number}"
+            newer = f"{place.path}.{number - 1}" if number > 1 else place.path
+            if files.exists(newer):
+                files.rename(newer, older)
