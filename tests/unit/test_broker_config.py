@@ -150,6 +150,7 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "grpcServerPort",
         "tlsCertPath",
         "tlsKeyPath",
+        "haAllowedPeers",
         "haSlaveSilenceMillis",
         "logFile",
         "logFileBackups",

@@ -202,6 +202,7 @@ class BrokerConfig(Settings):
     sync_flush_timeout_ms: int = setting(5000, "syncFlushTimeout", number(1, 600_000), live=True)
     broker_role: str = setting("ASYNC_MASTER", "brokerRole", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     ha_listen_port: int = setting(10912, "haListenPort", number(0, 65535))
+    ha_allowed_peers: str = setting("", "haAllowedPeers", networks)
     ha_master_address: str = setting("", "haMasterAddress", _address)
     ha_transfer_batch_size: int = setting(32_768, "haTransferBatchSize", number(1024, 4_000_000))
     ha_send_heartbeat_interval_ms: int = setting(5000, "haSendHeartbeatInterval", number(100, 600_000))

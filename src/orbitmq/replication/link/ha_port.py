@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from orbitmq.auth.rules import address_of
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
@@ -25,6 +26,7 @@ from orbitmq.runtime.seam import Listener, Runtime
 from orbitmq.runtime.server_tls import ServerTls
 from orbitmq.store.ports import CopiedLog
 from orbitmq.transport.entrance import Entrance
+from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ CHECKS_PER_INTERVAL = 4
 # The same refusal is logged again only after this time.
 REFUSED_AGAIN_S = 3600.0
 MAX_REFUSALS = 64
+_CUT_OFF = "the follower at %s is cut off: %s"
 
 
 class HaPort(Component):
@@ -75,6 +78,7 @@ class HaPort(Component):
         self._followers: tuple[HaConnection, ...] = ()
         self._come_again = ComeAgain()
         self._refusals: dict[str, float] = {}
+        self._allowed = networks_of(config.ha_allowed_peers)
         self._on_follower = on_follower
         # A slave of RocketMQ says nothing before its first heartbeat.
         first_s = config.ha_housekeeping_interval_ms / 1000
@@ -112,8 +116,8 @@ class HaPort(Component):
         return self._entrance.protocol() if self._entrance.tls.serves else HaConnection(self)
 
     def _admits(self, host: str, port: int) -> bool:
-        """Whether there is room for another connection."""
-        return len(self.connections) + len(self._entrance.waiting) < MAX_CONNECTIONS
+        """Whether this client may connect, and there is room for it; asked before a handshake of TLS."""
+        return self.allows(host) and len(self.connections) + len(self._entrance.waiting) < MAX_CONNECTIONS
 
     def _written(self) -> None:
         for connection in self._followers:
@@ -123,6 +127,18 @@ class HaPort(Component):
         now = self._runtime.clock.monotonic()
         for connection in list(self.connections):
             connection.look_after(now)
+
+    def allows(self, host: str) -> bool:
+        """Whether haAllowedPeers lets this address connect; says so in the log if not."""
+        if not self._allowed:
+            return True
+        address = address_of(host)
+        if address is not None and any(address in network for network in self._allowed):
+            return True
+        why = "its address is not in haAllowedPeers"
+        if self.refuses(f"{host}: {why}"):
+            self._peers_log.write(logging.WARNING, "link closed", _CUT_OFF, host, why)
+        return False
 
     def opened(self, connection: HaConnection) -> bool:
         """Add an open connection; returns whether there is room for it."""
@@ -169,8 +185,7 @@ class HaPort(Component):
 
     def complain(self, connection: HaConnection, why: str) -> None:
         """Log why a connection is closed."""
-        text = "the follower at %s is cut off: %s"
-        self._peers_log.write(logging.WARNING, "link closed", text, connection.who, why)
+        self._peers_log.write(logging.WARNING, "link closed", _CUT_OFF, connection.who, why)
 
 
 class HaConnection(asyncio.Protocol):
@@ -224,7 +239,9 @@ class HaConnection(asyncio.Protocol):
         # A sender continues when its bytes have left the buffer: bytes that wait here are a copy, see
         # FileSender.
         self._transport.set_write_buffer_limits(high=0)
-        if not self._port.opened(self):
+        if not self._port.allows(self.host):
+            self._transport.abort()
+        elif not self._port.opened(self):
             self._port.complain(self, f"all {MAX_CONNECTIONS} connections are in use")
             self._transport.abort()
 
