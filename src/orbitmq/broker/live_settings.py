@@ -45,7 +45,7 @@ class LiveSettings:
             try:
                 await self._runtime.threads.run(self._amend, path, changes)
             except (OSError, ValueError) as error:
-                # As in RocketMQ: the settings are in force, and the file may be read-only on purpose.
+                # No error, as in RocketMQ: the settings are in force; the file may be read-only on purpose.
                 log.warning("changed settings are lost with the next start, %s: %s", path, error)
 
     def _amend(self, path: str, changes: Mapping[str, str]) -> None:

@@ -256,7 +256,7 @@ class Registration(Component):
             pause = period if reached else min(self._backoff.pause_s(failures), period)
             periodic = False
             try:
-                # Not wait_for(): before Python 3.12 it loses a cancellation that comes with the event.
+                # wait_for() would lose a cancellation that comes with the event, before Python 3.12.
                 async with asyncio.timeout(pause):
                     await server.wanted.wait()
             except TimeoutError:

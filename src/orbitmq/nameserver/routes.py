@@ -136,7 +136,7 @@ class RouteTable:
         previous_min = group.min_id if group.members else MASTER_ID
         self._make_room(group, registration, previous, holder)
         if r.group in self._wiping:
-            self.settle()  # before this report's topics are stored
+            self.settle()  # departed topics go before this report's are stored
         member = self._admit(group, registration, now_ms)
         changed = holder is None or holder is not previous or holder.version != r.version
         change = None

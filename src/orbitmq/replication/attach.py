@@ -229,7 +229,7 @@ class Replication:
             change_role,
         )
         self._hear_peers()
-        # After the exchange: changes that wait there are applied before the lock copy answers questions.
+        # Made after the exchange: changes that wait there are applied before the lock copy answers questions.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
             self._lock_copy, self._terms.look_s, membership.took_all, self._has_groups,

@@ -14,7 +14,7 @@ from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
-# Writes within this time count as one, made when it began.
+# Writes within this many seconds count as one write, made at the first of them.
 SAMPLE_S = 0.1
 # Ten minutes of writes without a pause; a follower further behind is shown as ten minutes behind.
 MAX_SAMPLES = 6000

@@ -473,7 +473,7 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # After the cut: until then a reader may see records that are about to be removed.
+            # Noted after the cut: until then a reader may see records that are about to be removed.
             self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class BrokerAccess(Component):
 
         self.users = Users(partial(changed, USERS))
         self.rules = Rules(partial(changed, ACLS))
-        # Without ``items`` they are not sent to other brokers: the HA port would give them to anybody.
+        # A table without ``items`` is not sent to other brokers: the HA port would give users to anybody.
         feed.register(USERS, FedTable(User.plain, self._apply_user))
         feed.register(ACLS, FedTable(Acl.plain, self._apply_acl))
 

@@ -68,7 +68,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock or renew; the queues that the client now holds."""
+        """Lock queues, or renew their locks; returns the queues that the client now holds."""
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:

@@ -136,7 +136,7 @@ class Properties:
             # The value goes into a response unchanged.
             odd = 0
             for i in range(start, end):
-                # Without a branch, so that the compiler can process many bytes at a time.
+                # This loop has no branch, so that the compiler can process many bytes at a time.
                 odd |= (data[i] < 0x20) | (data[i] > 0x7E) | (data[i] == 0x22) | (data[i] == 0x5C)
             return odd == 0
         if h == NAME_WAIT:

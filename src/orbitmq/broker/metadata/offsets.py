@@ -351,7 +351,7 @@ class ConsumerOffsets:
         """
         topic, group, queue_id = _split_queue(key)
         if self.has_reset(group, topic, queue_id):
-            return False  # as with commits of clients, only the reset counts
+            return False  # while a reset waits, commits do not count
         known = self._table.get(_key(topic, group), {}).get(queue_id)
         return offset is not None and (known is None or offset > known)
 

@@ -283,7 +283,7 @@ class Acknowledging:
         if info.is_orderly:
             if not self._orders.is_out(*place, settled.offset, info.pop_time):
                 raise self._not_in_flight(settled, None)
-            # Before the other table forgets it: at every moment the message is in one of the tables.
+            # Add the message here before the other table forgets it: at every moment one of them has it.
             self._in_flight.add_dead(self._in_flight.queue(*place), settled.offset, now_ms=now, why=why)
             self._done_in_order(settled, info.pop_time)
             return self._after(None, POP_ORDERS, OFFSETS, POPS)
@@ -334,7 +334,7 @@ class Acknowledging:
         invisible_ms: int,
         offsets: Sequence[int],
     ) -> set[int]:
-        """Those of the given offsets that were in flight."""
+        """Acknowledge the messages at these offsets; returns the offsets that were in flight."""
         queue = self._in_flight.find(topic, group, queue_id)
         config = self._config
         was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold

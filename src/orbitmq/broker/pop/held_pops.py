@@ -20,7 +20,7 @@ class Looked(Enum):
 
     WAITS = auto()
     ANSWERED = auto()
-    ANSWERED_AND_MORE = auto()  # it was answered, and messages are left for the next pop
+    ANSWERED_AND_MORE = auto()  # and messages are left for the next pop
 
 
 class PopWaiter(HasDeadline, Protocol):

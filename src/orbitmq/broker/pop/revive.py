@@ -144,7 +144,7 @@ class PopRevive(Component):
         self._running = False
         await self.end_work()
         await self._settle_all()
-        with contextlib.suppress(RemotingError):  # only then the check points count as read
+        with contextlib.suppress(RemotingError):  # check points count as read after this
             await self._metadata.save(POPS)
         self._check_points.end()
         if self._role.takes_messages:

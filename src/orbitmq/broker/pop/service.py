@@ -146,7 +146,7 @@ class Pops:
         if config is not None:
             yield request.topic, _queues(config, request.queue_id)
         if not request.ordered:
-            # Also topics that do not exist yet: the first redelivery makes them.
+            # Watch also retry topics that do not exist yet: the first redelivery makes them.
             for topic in self._popping.sources.retry_names(request.topic, request.group):
                 yield topic, [0]
 

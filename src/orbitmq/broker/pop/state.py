@@ -49,8 +49,8 @@ class PopState:
         self.wake = asyncio.Event()
         self.marks = marks
         self.known_marks: list[int] | None = None
-        # In this order: a broker that gets only the first changes then has no position without its
-        # deliveries.
+        # Deliveries are registered before positions: a broker that gets only the first changes then has no
+        # position without its deliveries.
         feed.register(
             POP_DELIVERIES,
             FedTable(

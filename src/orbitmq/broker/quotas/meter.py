@@ -78,7 +78,7 @@ class Meter:
                 connection.metered = True
         topic = command.ext.get(_TOPIC_FIELDS.get(command.code, "topic"), "")
         if Key("topic", topic) in self.quotas:
-            # Its answers have to be counted.
+            # The answers to this connection have to be counted.
             connection.metered = True
         body = command.body or b""
         messages = 0

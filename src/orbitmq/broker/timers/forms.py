@@ -200,7 +200,7 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     unique_id = properties.get(names.UNIQ_KEY, "")
     deletes = properties.get(names.TIMER_DEL_UNIQKEY)
     if deletes is not None:
-        # With the topic or without: TimerMessageStore.buildDeleteKey of 5.4, and that of 5.5.
+        # The key has the topic (TimerMessageStore.buildDeleteKey of 5.4) or not (that of 5.5).
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
         # A recall goes to its slot at once, if the wheel of Apache's broker reaches that: if message and
         # recall both waited in parts, they could arrive in the wrong order.

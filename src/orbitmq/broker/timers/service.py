@@ -90,7 +90,7 @@ class TimerService(Component):
         # The progress in memory; :attr:`written` follows it.
         self._progress = TimerProgress()
         self._save_at_ms = 0
-        self._unsettled = Unsettled()  # by mark; only messages too late for their time break its order
+        self._unsettled = Unsettled()  # by mark; messages too late for their time break the order
         # The progress that may be written once this many messages are settled and the timer log is on the
         # device up to a position.
         self._snapshot: tuple[int, int, TimerProgress] | None = None

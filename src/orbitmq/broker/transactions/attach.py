@@ -47,7 +47,7 @@ def attach(host: Host) -> Attachment:
 
     async def figures(text: Exposition) -> None:
         if not s.role.leads:
-            return  # its master shows them
+            return  # the master of this slave shows them
         family = text.family("rocketmq_half_messages", "gauge", "Transactions that have not ended")
         async for topic, number in in_slices(list(transactions.half_messages.items()), PER_TURN):
             family.add(number, topic=topic)

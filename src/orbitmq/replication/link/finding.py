@@ -35,7 +35,7 @@ class MasterFinder(Component):
         self._members = members
 
     async def start(self) -> None:
-        # With acting masters, membership does it.
+        # With acting masters, membership looks for the master.
         if not self._config.enable_slave_acting_master:
             self._every(self._clock, self._config.member_period_ms / 1000, self._look)
 

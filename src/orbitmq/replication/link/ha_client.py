@@ -195,7 +195,7 @@ class HaClient(Component):
             OSError, TransportError: it broke, or could not be made.
             LinkError, StoreError: as ``FollowerLink.run``.
         """
-        # Before the greeting: once greeted, this follower counts as a replica, and senders wait for it.
+        # Checked before the greeting: after it this follower counts as a replica, and senders wait for it.
         self._store.refuse_raw()
         self._store.drop_partial()
         await self._store.flush()

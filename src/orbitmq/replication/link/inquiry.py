@@ -31,7 +31,7 @@ class Inquiry:
         self.address = address
 
     async def ha_info(self) -> ExchangeBrokerHaInfoResponse:
-        """Its HA port and the protocols there (906); all empty when it does not know the request (4.x).
+        """The master's HA port and protocols (906); all empty when it does not know the request (4.x).
 
         Raises:
             LinkError: it is starting or stopping. That is an error, as an empty answer would make us follow
@@ -48,12 +48,12 @@ class Inquiry:
             raise LinkError(f"its answer to {RequestCode.EXCHANGE_BROKER_HA_INFO.name}: {error}") from error
 
     async def settings(self) -> dict[str, str]:
-        """Its settings; empty when it refuses to send them."""
+        """The master's settings; empty when it refuses to send them."""
         answer = await self._ask(Command(RequestCode.GET_BROKER_CONFIG))
         return {} if answer is None else properties_text.parse(answer.body.decode("utf-8", "replace"))
 
     async def log_range(self) -> tuple[int, int] | None:
-        """Where its log begins and ends, ``None`` when it refuses to say."""
+        """Where the master's log begins and ends, ``None`` when the master refuses to say."""
         answer = await self._ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         if answer is None:
             return None
@@ -64,7 +64,7 @@ class Inquiry:
             return None
 
     async def record(self, offset: int) -> bytes | None:
-        """The record at a place of its log, ``None`` when it says that there is none.
+        """The record at a place of the master's log, ``None`` when the master says that there is none.
 
         Raises:
             LinkError: it gave no such answer, as when it is busy. That does not mean that its log differs.

@@ -42,7 +42,7 @@ class Heir:
 
 
 class LockGrantor:
-    """The leader's side: which slave has the promise. Only one has it: of those that ask, the lowest id."""
+    """The leader's side: which slave has the promise. Of the slaves that ask, the one with the lowest id."""
 
     def __init__(self, terms: Timing) -> None:
         self._terms = terms
@@ -78,7 +78,7 @@ class LockGrantor:
 
 
 class LockCompleteness:
-    """Since when this broker's table has every lock that a client may rely on, while it leads and later.
+    """From when on this broker's table has every lock that a client may rely on, while it leads and later.
 
     A broker that begins to lead with an unknown table grants no lock for :data:`TRUSTED_S`. So for that time
     after a leader stops its table is complete, unless it handed the locks over: to an heir, which may grant

@@ -142,8 +142,8 @@ class Looking:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
             return None  # PO-03
         if self._role.role is Role.FENCED and server in self._unheard:
-            # Its answers may be lost while our heartbeats arrive: it would keep our route, and no slave would
-            # act.
+            # The name server's answers may be lost while our heartbeats arrive: it would keep our route, and
+            # no slave would act.
             return None
         try:
             return await self._queries.heartbeat(server)

@@ -398,7 +398,7 @@ class Membership(Component):
             await self._change_role(role)
             self._wake.set()
             if acted:
-                # Before the link ends: a master in a lower term would not be followed again.
+                # Send the tables before the link ends: a master in a lower term would not be followed again.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TOLD_MASTER_S):
                         await self._around.tables.told_master()

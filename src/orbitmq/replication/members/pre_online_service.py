@@ -173,7 +173,7 @@ class PreOnlineService:
             return Outcome(True)
         begin = self._log_end()
         if begin == 0:
-            # Its table versions come from when it led alone, without a log.
+            # This broker's table versions come from when it led alone, without a log.
             self._tables.outdate()
         self._following.follow(None, address)
         try:

@@ -129,7 +129,7 @@ class ReplicatedLocks(Component):
                 these (LK-10..12).
         """
         if not request.only_this_broker:
-            # In strict mode too: a restarted broker may have an empty table, and the others a copy of it.
+            # Strict mode needs this too: a restarted broker may have an empty table, and the others a copy.
             self._check_decides()
         held = self._locks.lock(request.consumer_group, request.client_id, request.mq_set)
         if request.only_this_broker or not held:

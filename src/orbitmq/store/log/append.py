@@ -82,7 +82,7 @@ class Writer:
         for m in messages:
             length = len(m.properties)
             if length > MAX_PROPERTIES_BYTES:
-                # Its length would overflow in the record, and readers of the log would stop there.
+                # The length would overflow in the record, and readers of the log would stop there.
                 raise RecordTooLongError(
                     f"the message is illegal: properties of {length} bytes, "
                     f"limit {MAX_PROPERTIES_BYTES} bytes"

@@ -75,7 +75,7 @@ class Appender(QueueTable):
         self.bytes_in = 0
         self.sizes = array("q", bytes(8 * (len(layout.SIZE_BOUNDS) + 1)))
 
-    # Here and not in the table: only a final class may have a method callable from both Python and C.
+    # This method is not in the table's class: only a final class may have a method for both Python and C.
     def get(self, slot: int, column: int) -> int:
         """A number of a queue, see ``store.queues.layout``."""
         return self.q[slot * Q_WIDTH + column]

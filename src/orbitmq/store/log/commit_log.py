@@ -148,7 +148,7 @@ class CommitLog:
             if at > self._keep_ahead_from:
                 self._keep_ahead()
         try:
-            # Before the flush begins, so that a follower can flush the batch at the same time.
+            # Wake followers before the flush begins, so that they can flush the batch at the same time.
             for wake in self.wakers:
                 wake()
         finally:

@@ -75,7 +75,7 @@ class Queues:
         # Held while files are synced: files that another thread has begun to sync must not count as synced.
         self._syncing = runtime.threads.mutex()
         self.topics: dict[str, StoredTopic] = {}
-        # Also topics that have queues on disk but were not set.
+        # All topics with queues on disk, also those that were not set.
         self._stored: dict[str, StoredTopic] = {}
         self._by_number: list[StoredTopic] = []
         # Topic number and queue id of each slot.

@@ -67,7 +67,7 @@ class TopicIncarnations:
         if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
         elif copies:
-            # Also after a clean stop: the last changes may not have been sent again before it.
+            # A clean stop changes nothing: the last changes may not have been sent again before it.
             self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
