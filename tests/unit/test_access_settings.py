@@ -111,10 +111,13 @@ def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: st
         ("authenticationWhitelist=10,11", "no request is served here without an identity"),
         ("authorizationWhitelist=10", "no request is served here without an identity"),
         ("migrateAuthFromV1Enabled=true", "users of ACL 1.0 are not read here"),
-        ("brokerRole=SYNC_MASTER", "the HA port checks no keys yet"),
-        ("brokerRole=SLAVE", "the HA port checks no keys yet"),
-        ("totalReplicas=2", "the HA port checks no keys yet"),
-        ("enableSlaveActingMaster=true", "the HA port checks no keys yet"),
+        ("brokerRole=SYNC_MASTER", "with which the brokers of a name prove"),
+        ("brokerRole=SLAVE", "with which the brokers of a name prove"),
+        ("totalReplicas=2", "with which the brokers of a name prove"),
+        (
+            "enableSlaveActingMaster=true",
+            "with which the brokers of a name prove",
+        ),
         ("aclEnable=true", "this server cannot do that yet"),
         ("tls.protocols=TLSv1.3", "this server cannot do that yet"),
     ],
@@ -127,6 +130,14 @@ def test_what_would_leave_a_hole_is_a_start_error(line: str, text: str) -> None:
     assert text in str(caught.value)
     with pytest.raises(ConfigError, match=f"^{key}="):
         BrokerConfig.load(ON, {key: value})
+
+
+@pytest.mark.behaviour("AU-19")
+@pytest.mark.parametrize(
+    "line", ["brokerRole=SYNC_MASTER", "totalReplicas=2", "enableSlaveActingMaster=true"]
+)
+def test_with_keys_of_its_own_a_broker_has_replicas(line: str) -> None:
+    BrokerConfig.load(f"{ON}innerClientAuthenticationCredentials={INNER}\n{line}\n")
 
 
 @pytest.mark.behaviour("AU-19")

@@ -422,7 +422,9 @@ class BrokerConfig(Settings):
         _check_name_servers(config)
         _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
-        access.check(conf, overrides or {}, config.authentication_enabled, access.OF_BROKERS)
+        proves = isinstance(config.inner_client_credentials, Credentials)
+        bounds = access.OF_ALL if proves else access.OF_LONE_BROKERS
+        access.check(conf, overrides or {}, config.authentication_enabled, bounds)
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += advice(config)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.delivered import deliveries_between
-from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed
+from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed, SettingsChanged
 from orbitmq.broker.extension import Attachment, ChangeRole, Host
 from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import LEADING
@@ -16,11 +17,13 @@ from orbitmq.replication.escape.escape import Escape
 from orbitmq.replication.gate import ReplicaGate, rule_of
 from orbitmq.replication.ha_handlers import HaHandlers
 from orbitmq.replication.lag import LagClock, ReplicationLines
+from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.link.finding import MasterFinder
 from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.replication.link.ha_port import HaPort
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import PeerLink, Peers
+from orbitmq.replication.link.proof import Keyring
 from orbitmq.replication.link.record_boundaries import RecordBoundaries
 from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.link.stream_follower import Ours
@@ -45,15 +48,18 @@ from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
+from orbitmq.settings import access
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
+from orbitmq.wire.signing import Credentials
 
 
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas.
 
-    A broker that requires access keys has none: its HA port would give the log to anybody.
+    One that asks for keys and has none of its own has none: its HA port could not tell who is a broker.
     """
-    if host.services.config.authentication_enabled:
+    config = host.services.config
+    if config.authentication_enabled and not isinstance(config.inner_client_credentials, Credentials):
         return Attachment()
     return Replication(host).attachment()
 
@@ -72,6 +78,13 @@ class Replication:
         self._peers = Peers()
         self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
+        own = s.config.inner_client_credentials
+        self._keys = Keyring(
+            s.runtime,
+            own if isinstance(own, Credentials) else None,
+            host.offered(BrokerAccess).users if s.config.authentication_enabled else None,
+            lambda: s.config.auth_mode != access.OBSERVE,
+        )
         self._make_link()
         self._escape = s.sink.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
         self._make_tables()
@@ -139,14 +152,19 @@ class Replication:
         self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._lag, self._term)
         self._port = HaPort(
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
-            s.tls,
+            s.tls, self._keys,
         )  # fmt: skip
         cutting = TailTruncation(s.runtime, s.store, self._before_cut, self._after_cut)
-        ours = Ours(self._peers, identity, cutting, RecordBoundaries(s.runtime, s.store))
+        ours = Ours(self._peers, identity, cutting, RecordBoundaries(s.runtime, s.store), self._keys)
         self._kept = DurableTables(self._save)
         prepare = self._kept.all if s.config.broker_id != MASTER_ID else None
         self._following = HaClient(s.runtime, s.config, s.store, s.address, ours, prepare)
+        s.events.subscribe(SettingsChanged, self._settings_changed)
         self._status = ReplicationStatus(s.runtime.clock, s.role, s.store, self._port, self._following)
+
+    def _settings_changed(self, event: SettingsChanged) -> None:
+        if access.MODE in event.keys:
+            self._following.broken(LinkError(f"{access.MODE} has changed: brokers greet each other anew"))
 
     def _listens(self, port: int) -> None:
         self._services.registration.ha_port = port

@@ -91,7 +91,10 @@ def _class_of(*names: str) -> Callable[[str], bool]:
 _PROVIDER: Final = "nothing, or RocketMQ's default: other classes do not run here"
 _STRATEGY: Final = "nothing, or one of RocketMQ's two: each request is checked here"
 _LISTED: Final = "nothing: no request is served here without an identity"
-_ALONE: Final = "with authenticationEnabled=true a broker without replicas: the HA port checks no keys yet"
+_ALONE: Final = (
+    "with authenticationEnabled=true a broker without replicas, or innerClientAuthenticationCredentials, "
+    "with which the brokers of a name prove to each other who they are"
+)
 # What the value may be while keys are asked for, and the words of the refusal.
 Bounds: TypeAlias = Mapping[str, tuple[Callable[[str], bool], str]]
 OF_ALL: Final[Bounds] = {
@@ -126,7 +129,8 @@ OF_ALL: Final[Bounds] = {
         "false: users of ACL 1.0 are not read here; make them anew",
     ),
 }
-OF_BROKERS: Final[Bounds] = {
+# Of brokers without keys of their own.
+OF_LONE_BROKERS: Final[Bounds] = {
     **OF_ALL,
     "brokerRole": (lambda value: value in ("", "ASYNC_MASTER"), _ALONE),
     "totalReplicas": (lambda value: value in ("", "1"), _ALONE),

@@ -37,6 +37,6 @@ def attach(host: Host) -> Attachment:
         [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
         gate=gate,
         audit=audit,
-        offers=[gate] if audit is None else [gate, audit],
+        offers=[gate, access] if audit is None else [gate, access, audit],
         status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
+from orbitmq.auth.rules import address_of
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.own_requests import client_of
@@ -26,6 +27,7 @@ from orbitmq.store import StoreError
 from orbitmq.store.ports import CopiedLog
 from orbitmq.transport.address import parse_address
 from orbitmq.transport.errors import TransportError
+from orbitmq.transport.proxies import networks_of
 
 log = logging.getLogger(__name__)
 
@@ -289,6 +291,7 @@ class HaClient(Component):
         """
         if self.master_address is None:
             assert self.ha_address is not None
+            self._check_classic(self.ha_address)
             return ClassicFollowerLink, self.ha_address
         if self.master_address == self._own_address:
             raise LinkError("it is this broker itself")
@@ -303,5 +306,21 @@ class HaClient(Component):
         known = known or ha_address(settings)
         if not known:
             raise LinkError("it does not tell its HA address")
+        self._check_classic(known)
         await Comparing(self._config, self._store, self.ours.cutting).agree(master, settings)
         return ClassicFollowerLink, known
+
+    def _check_classic(self, address: str) -> None:
+        """Refuse a master that can prove nothing, unless the operator has named its address.
+
+        Raises:
+            LinkError: keys are required.
+        """
+        allowed = networks_of(self._config.ha_allowed_peers)
+        host = address_of(parse_address(address)[0])
+        named = host is not None and any(host in network for network in allowed)
+        if self.ours.keys.required and not named:
+            raise LinkError(
+                f"{address} speaks RocketMQ's protocol, which has no keys: a broker of RocketMQ is followed "
+                "when haAllowedPeers names its IP address"
+            )

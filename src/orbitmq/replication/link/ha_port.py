@@ -17,6 +17,7 @@ from orbitmq.replication.link.hello import Hello
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.masters import ClassicMaster, HaPortParts, MasterEnd, StreamMaster
 from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.proof import Keyring
 from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import MAGIC
@@ -64,6 +65,7 @@ class HaPort(Component):
         listens: Callable[[int], object],
         on_follower: Callable[[], object],
         tls: ServerTls,
+        keys: Keyring,
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -72,7 +74,7 @@ class HaPort(Component):
         self._listener: Listener | None = None
         self._peers_log = LogLimiter(log)
         pace = Pace(runtime.clock, config)
-        self.shared = HaPortParts(runtime.clock, config, store, pace, replicas, peers, identity)
+        self.shared = HaPortParts(runtime.clock, config, store, pace, replicas, peers, identity, keys)
         self.connections: dict[HaConnection, None] = {}
         # Connections over which the log is sent: a thousand others must cost a batch of messages nothing.
         self._followers: tuple[HaConnection, ...] = ()
@@ -139,6 +141,15 @@ class HaPort(Component):
         if self.refuses(f"{host}: {why}"):
             self._peers_log.write(logging.WARNING, "link closed", _CUT_OFF, host, why)
         return False
+
+    def needs_keys(self) -> str:
+        """Why a follower that speaks RocketMQ's protocol, which has no keys, gets nothing; empty: it does."""
+        if self._allowed or not self.shared.keys.required:
+            return ""
+        return (
+            "it speaks RocketMQ's protocol, which has no keys; a broker of RocketMQ may copy the log when "
+            "haAllowedPeers names its address"
+        )
 
     def opened(self, connection: HaConnection) -> bool:
         """Add an open connection; returns whether there is room for it."""
@@ -256,6 +267,9 @@ class HaConnection(asyncio.Protocol):
             data, self._first = self._first, b""
             if data.startswith(MAGIC):
                 self.end, data = StreamMaster(self._shared, self._transport, self.cut_off), data[len(MAGIC) :]
+            elif why := self._port.needs_keys():
+                self.cut_off(why, tell=self._port.refuses(f"{self.host}: {why}"))
+                return
             else:
                 self.end = ClassicMaster(self._shared, self._transport, self.host)
         end = self.end
@@ -305,9 +319,17 @@ class HaConnection(asyncio.Protocol):
         config = self._shared.config
         if now - self._heard > config.ha_housekeeping_interval_ms / 1000:
             self.cut_off(f"not heard of for {config.ha_housekeeping_interval_ms} ms")
+        elif self.sender is not None and (why := self._unproven()):
+            self.cut_off(why, tell=self._port.refuses(f"{self.who}: {why}"))
         elif self.sender and now - self.sender.last_sent >= self._heartbeat_s:
             self.sender.heartbeat()
         self.pump()
+
+    def _unproven(self) -> str:
+        """Why an open link may not go on: keys, users or authMode have changed; empty: it may."""
+        if isinstance(self.end, StreamMaster):
+            return "" if self.end.checked.holds else "it has to prove again who it is"
+        return self._port.needs_keys()
 
     def cut_off(self, why: str, *, tell: bool = True) -> None:
         """End the connection and say why; what was written to it before still goes out."""

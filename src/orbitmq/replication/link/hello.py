@@ -34,6 +34,8 @@ class Hello(msgspec.Struct, frozen=True):
         alike: settings that both must share (``replication.alike``); a broker of an older build sends none.
         keeps_own: a master's: if a follower's log differs, the master keeps its own end, even if it is
             shorter.
+        user: a follower's: whose keys it has; empty: it proves nothing.
+        number, proof: see :mod:`orbitmq.replication.link.proof`.
     """
 
     cluster: str
@@ -53,6 +55,9 @@ class Hello(msgspec.Struct, frozen=True):
     copies_back: bool = False
     keeps_own: bool = False
     alike: dict[str, str] = {}
+    user: str = ""
+    number: str = ""
+    proof: str = ""
 
     def encode(self) -> bytes:
         """The whole frame."""

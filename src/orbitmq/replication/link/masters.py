@@ -16,6 +16,7 @@ from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello, first_match
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.proof import Checked, Keyring
 from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.replicas import Replicas
@@ -37,6 +38,7 @@ class HaPortParts:
     replicas: Replicas
     peers: Peers
     identity: BrokerIdentity
+    keys: Keyring
 
 
 class MasterEnd(Protocol):
@@ -123,6 +125,7 @@ class StreamMaster:
 
     Attributes:
         hello: its last greeting; ``None`` before the first.
+        checked: whether it has proved to be a broker of ours.
     """
 
     is_master = False
@@ -135,6 +138,7 @@ class StreamMaster:
         self._close = close
         self._reader = StreamReader(port.store.config.commit_log_file_bytes)
         self._received = 0
+        self.checked = Checked(port.keys)
         self.hello: Hello | None = None
         self.sender: LogSender | None = None
 
@@ -182,10 +186,16 @@ class StreamMaster:
             raise LinkError("it says hello again while it follows")
         self.hello = hello
         store, own = self._port.store, self._port.identity.hello()
-        refusal = own.refuses(hello)
-        if refusal:
-            self._transport.write(structs.replace(own, refusal=refusal).encode())
-            raise RefusedError(refusal)
+        try:
+            if refusal := own.refuses(hello):
+                raise RefusedError(refusal)
+            answer = self.checked.answer(own, hello)
+        except RefusedError as error:
+            self._transport.write(structs.replace(own, refusal=str(error)).encode())
+            raise
+        if answer is not None:
+            self._transport.write(answer.encode())
+            return
         self._port.peers.greeted(hello.broker_id, hello.address, hello.end, hello.term)
         if hello.start < 0:
             matched = first_match(hello.marks, store.raw.data, own.begin, own.end)

@@ -20,6 +20,7 @@ from orbitmq.replication.link.follower_link import FollowerLink
 from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
+from orbitmq.replication.link.proof import FOLLOWER, MASTER, Keyring, is_proof, proof
 from orbitmq.replication.link.record_boundaries import RecordBoundaries
 from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.link.tail_truncation import TailTruncation
@@ -42,6 +43,7 @@ class Ours:
     identity: BrokerIdentity
     cutting: TailTruncation
     borders: RecordBoundaries
+    keys: Keyring
 
 
 class StreamFollowerLink(FollowerLink):
@@ -83,6 +85,7 @@ class StreamFollowerLink(FollowerLink):
 
     async def _begin(self) -> None:
         self._write(stream.MAGIC)
+        await self._prove()
         start = await self._agree()
         own = self._ours.identity.hello()
         self._reader.expected = start
@@ -92,6 +95,28 @@ class StreamFollowerLink(FollowerLink):
         if self.hello is not None:
             self._ours.identity.comparison.compare(self.hello.address, self.hello.alike)
         self._ours.peers.opened(self)
+
+    async def _prove(self) -> None:
+        """Show the master that we have keys, and look whether it has them too.
+
+        Raises:
+            LinkError: the master refuses ours, or it has to prove that it has them and does not.
+        """
+        keys = self._ours.keys
+        if keys.own is None:
+            return
+        own = structs.replace(self._ours.identity.hello(), user=keys.own.access_key, number=keys.number())
+        master = await self._exchange(own, [])
+        number, proven = master.number, False
+        if number:
+            shown = proof(keys.own.secret_key, FOLLOWER, own, own.number, number)
+            master = await self._exchange(structs.replace(own, proof=shown), [])
+            proven = is_proof(keys.own.secret_key, MASTER, master, own.number, number)
+        if keys.required and not proven:
+            raise LinkError(
+                f"{master.address} does not prove that it is a broker of ours: it needs "
+                f"authenticationEnabled=true, and {keys.own.access_key} as a super user with our secret"
+            )
 
     async def _agree(self) -> int:
         """The place from which the master has to send its log. First set aside our records that it lacks."""

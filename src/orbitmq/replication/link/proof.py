@@ -1,0 +1,132 @@
+"""How two brokers of a name prove to each other that they have the keys of one user. No I/O.
+
+Each side signs a number that the other one has just drawn, so a recording of a greeting is worth nothing.
+What follows on the connection is not signed: whoever can change it can go on in a broker's place, unless the
+link has TLS.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import structs
+
+from orbitmq.auth.users import User, Users
+from orbitmq.replication.link.errors import RefusedError
+from orbitmq.replication.link.hello import Hello
+from orbitmq.runtime.seam import Runtime
+from orbitmq.wire.signing import Credentials, Secret
+
+# Part of what is signed, so that no side's proof can be sent back to it as the other's.
+FOLLOWER: Final = "follower"
+MASTER: Final = "master"
+NUMBER_BYTES: Final = 16
+
+
+class Keyring:
+    """What a broker proves with, and what it checks proofs with.
+
+    Args:
+        own: innerClientAuthenticationCredentials; None: this broker can prove nothing.
+        users: of this broker; None: it asks nobody for keys.
+        enforces: whether a peer without a proof is refused.
+    """
+
+    def __init__(
+        self, runtime: Runtime, own: Credentials | None, users: Users | None, enforces: Callable[[], bool]
+    ) -> None:
+        self._random = runtime.random
+        self.own = own
+        self.users = users
+        self._enforces = enforces
+
+    @property
+    def required(self) -> bool:
+        """Whether a link needs a proof."""
+        return self.users is not None and self._enforces()
+
+    def number(self) -> str:
+        """A number for one greeting. Who does not know our secret cannot guess it."""
+        drawn = self._random.randbytes(NUMBER_BYTES)
+        secret = b"" if self.own is None else _bytes_of(self.own.secret_key)
+        return hmac.digest(secret, drawn, "sha256")[:NUMBER_BYTES].hex()
+
+    def user(self, name: str) -> User | None:
+        """The user of this name, if a broker may be that user."""
+        found = None if self.users is None else self.users.get(name)
+        return found if found is not None and found.is_super and found.is_enabled else None
+
+
+def proof(secret: Secret | str, side: str, sender: Hello, follower_number: str, master_number: str) -> str:
+    """What the sender of a greeting shows: it has the secret, and heard both numbers."""
+    who = (sender.cluster, sender.group, str(sender.broker_id), sender.address, sender.run)
+    parts = ("orbitmq ha 1", side, follower_number, master_number, *who)
+    # The length before each part: no two greetings have the same text.
+    text = "".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")
+    return hmac.digest(_bytes_of(secret), text, "sha256").hex()
+
+
+def is_proof(
+    secret: Secret | str, side: str, sender: Hello, follower_number: str, master_number: str
+) -> bool:
+    """Whether the proof in a greeting is that of these values."""
+    made = proof(secret, side, sender, follower_number, master_number)
+    return hmac.compare_digest(sender.proof.encode("utf-8", "surrogatepass"), made.encode())
+
+
+class Checked:
+    """A master's look at the proof of one follower.
+
+    Attributes:
+        user: who has proved to be behind the link; None: nobody.
+    """
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+        self._number = ""
+        self.user: User | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the link may go on: nobody has to prove anything, or the user is what it was."""
+        if not self._keys.required:
+            return True
+        return self.user is not None and self._keys.user(self.user.name) == self.user
+
+    def answer(self, own: Hello, hello: Hello) -> Hello | None:
+        """The answer to a greeting that is about keys; None: the greeting goes on.
+
+        Raises:
+            RefusedError: the follower has to prove who it is, and does not.
+        """
+        keys = self._keys
+        if keys.users is None or self.user is not None:
+            return None
+        if not hello.number:
+            if keys.required:
+                raise RefusedError(
+                    f"{hello.address} brings no keys: it needs innerClientAuthenticationCredentials, "
+                    "and a version that sends them"
+                )
+            return None
+        if not hello.proof:
+            self._number = keys.number()
+            return structs.replace(own, number=self._number)
+        # A number is good for one try.
+        number, self._number = self._number, ""
+        user = keys.user(hello.user)
+        if user is None or not number or not is_proof(user.secret, FOLLOWER, hello, hello.number, number):
+            if keys.required:
+                raise RefusedError(
+                    f"{hello.address} does not have the keys of a super user of this broker "
+                    "(innerClientAuthenticationCredentials)"
+                )
+            return structs.replace(own)
+        self.user = user
+        return structs.replace(own, proof=proof(user.secret, MASTER, own, hello.number, number))
+
+
+def _bytes_of(secret: Secret | str) -> bytes:
+    return (secret.reveal() if isinstance(secret, Secret) else secret).encode()
