@@ -26,7 +26,7 @@ class AccessRequests:
         written: returns when the changes of the named tables are on disk.
 
     Attributes:
-        by_code: what answers each request code.
+        by_code: the handler of each request code.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class AccessRequests:
         return self._written(command, users.TABLE)
 
     def _delete_user(self, command: Command) -> Answer:
-        """Remove a user and his rules. One that is not there is a success."""
+        """Remove a user with all rules. Removing a user that is not there is a success."""
         name = headers.AuthDeleteUserRequest.from_ext(command.ext).username
         self._users.delete(name, self._gate.identity(command))
         self._rules.remove(name)

@@ -28,7 +28,7 @@ from orbitmq.message.reserved import is_system_topic
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
 
-# Rules about every cluster allow it, and no others: nobody has a cluster of this name.
+# Only rules about every cluster allow such a request: no cluster has this name.
 _NONE: Final = ""
 
 
@@ -46,12 +46,12 @@ class NameServerFacts:
 
     @property
     def clusters(self) -> list[str]:
-        """The clusters that a request is about which names none: all."""
+        """The clusters of a request that names none: all clusters."""
         return sorted(self.names()) or [_NONE]
 
 
 def _route(command: Command, _place: object) -> Iterator[Asked]:
-    """Any action on the topic. Whose keys are known may find the topics that every client needs."""
+    """Any action on the topic. Every known user may find the topics that all clients need."""
     name = command.ext.get("topic", "")
     if not name:
         raise unusable(command, "topic", "is missing", "a topic")
@@ -60,7 +60,7 @@ def _route(command: Command, _place: object) -> Iterator[Asked]:
 
 
 def _of_broker(*actions: Action) -> Needs[NameServerFacts]:
-    """The cluster that the request names, and that of the broker name now: nobody takes over its routes."""
+    """The cluster that the request names, and the present one of the broker name, whose routes stay safe."""
 
     def needs(command: Command, place: NameServerFacts) -> Iterator[Asked]:
         name = command.ext.get("clusterName", "")

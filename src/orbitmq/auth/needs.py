@@ -26,7 +26,7 @@ PUB, SUB, CREATE, UPDATE, DELETE, GET = (
 
 
 class Clusters(Protocol):
-    """A server that knows of which clusters it is."""
+    """A server that knows its clusters."""
 
     @property
     def clusters(self) -> Iterable[str]:

@@ -195,7 +195,7 @@ class Acl:
         """The rules of :meth:`plain`.
 
         Raises:
-            ValueError: they are none.
+            ValueError: they are no rules.
         """
         try:
             return Acl.of(AclInfo.from_json(plain))
@@ -203,14 +203,14 @@ class Acl:
             raise ValueError(error.remark) from error
 
     def with_more(self, other: Acl) -> Acl:
-        """These rules and others, which replace those about the same resource."""
+        """These rules and the given ones, which replace rules about the same resource."""
         kinds = dict.fromkeys((*self.policies, *other.policies))
         return Acl(
             {kind: _merged(self.policies.get(kind, ()), other.policies.get(kind, ())) for kind in kinds}
         )
 
     def without(self, kind: PolicyType, resource: Resource) -> Acl | None:
-        """The rules but those of one type about this resource, ``None``: none is left."""
+        """The rules without those of one type about this resource, ``None``: none is left."""
         left = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: left}
         kept = {each: entries for each, entries in policies.items() if entries}
@@ -316,7 +316,7 @@ def user_of(subject: str | None) -> str:
     """The user that a subject such as ``User:app`` names.
 
     Raises:
-        RemotingError: it names none.
+        RemotingError: it names no user.
     """
     kind, colon, name = (subject or "").partition(":")
     if not colon or not name or kind.lower() != "user":
@@ -336,7 +336,7 @@ def address_of(host: str) -> Address | None:
 
 
 def one_of(kind: type[E], field_name: str, text: str) -> E:
-    """The member of this name in any case.
+    """The member of this name, in capitals or not.
 
     Raises:
         RemotingError: there is none.

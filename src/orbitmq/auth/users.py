@@ -240,7 +240,7 @@ def _check_super(by: User, verb: str) -> None:
 
 
 def _one_of(kind: type[E], field_name: str, text: str | None) -> E | None:
-    """The member of this name in any case, ``None``: nothing is said."""
+    """The member of this name, in capitals or not; ``None``: the name is empty."""
     if not text:
         return None
     for member in kind:

@@ -100,7 +100,7 @@ async def access(admin: Admin) -> Page:
 
 
 async def one_user(admin: Admin, name: str) -> Page:
-    """One user with the rules of it, and the forms that change them."""
+    """One user with its rules, and the forms that change them."""
     users, rules = await asyncio.gather(admin.access.users(), admin.access.rules(name))
     own = [one for one in users.found if one.user == name]
     left_out = names([*users.left_out, *rules.left_out])

@@ -47,7 +47,7 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 SECURE: Final = {"Strict-Transport-Security": "max-age=31536000"}
-# Of downloads: whatever the file is, nothing in it may run.
+# The policy of downloads: whatever the file is, nothing in it may run.
 DOWNLOAD_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 API: Final = "/api/v1"
 Handler = Callable[[Request, Session], Awaitable[Response]]

@@ -72,7 +72,7 @@ class Asker:
 
 
 async def optional(work: Awaitable[Partial[T]], nothing: T) -> Partial[T]:
-    """A part of a page that the rest does without: when no broker gives it, ``nothing``, and the reason."""
+    """A part that a page can do without: when no broker gives it, ``nothing``, and the reason."""
     try:
         return await work
     except (BrokerError, TransportError, WireError) as error:

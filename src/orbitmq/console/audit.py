@@ -12,7 +12,7 @@ from orbitmq.console.model import Column, Page, Table, said
 from orbitmq.durations import instant
 
 MOST: Final = 1000
-# Of a value before and after.
+# The most characters of a value before and after a change.
 MOST_CHARACTERS: Final = 500
 log = logging.getLogger("orbitmq.console")
 

@@ -15,7 +15,7 @@ class ProxyUsers:
 
     Attributes:
         header: the header with the user's name.
-        peers: addresses of the proxy; from others the header counts nothing.
+        peers: addresses of the proxy; the header of another address is ignored.
         users: whom the console knows, with their roles.
     """
 
@@ -24,7 +24,7 @@ class ProxyUsers:
     users: Mapping[str, User]
 
     def user(self, peer: str, names: Sequence[str]) -> User | None:
-        """The user that a request of that peer is of; ``None``: of none that is known."""
+        """The user that a request of that peer names; ``None``: it names no known user."""
         if peer not in self.peers or len(names) != 1:
             return None
         return self.users.get(names[0].strip())

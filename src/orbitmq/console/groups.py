@@ -178,7 +178,7 @@ MOVES: Final = (
 
 
 async def reset_form(admin: Admin, name: str, query: Mapping[str, str]) -> Page:
-    """The question where the group is to go on, filled with where it is."""
+    """The form that asks where the group is to go on, filled with its present place."""
     lag = await admin.groups.lag(name)
     topics = sorted({one.queue.topic for one in lag.found})
     topic = query.get("topic", "")

@@ -90,7 +90,7 @@ class RocketMQDoor:
         return Entered(name, ADMIN, made) if accepted else None
 
     async def _accepted(self, right: Admin, wrong: Admin) -> bool:
-        """Whether each broker that checks keys accepts these, and there is one that does."""
+        """Whether at least one broker checks keys, and each that does accepts these."""
         try:
             brokers = await right.brokers.list()
         except NotPermittedError:
@@ -106,7 +106,7 @@ class RocketMQDoor:
             except NotPermittedError:
                 raise
             except OrbitError:
-                continue  # it does not answer; the others say
+                continue  # this broker does not answer; the others decide
         if not checking:
             raise ValidationError(
                 "no broker that answers checks keys (authenticationEnabled): use a file of users, --users"
@@ -123,7 +123,7 @@ async def _identity_is_known(admin: Admin, address: str) -> bool:
 
 
 class Desk:
-    """Lets users in, not too many at once, and slows down who fails.
+    """Lets users in, not too many at once, and slows down those that fail.
 
     Args:
         by_address: whether addresses are slowed down; behind a proxy all have the same.
@@ -142,7 +142,7 @@ class Desk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether too many wait for another one to be looked at."""
+        """Whether too many logins wait already."""
         return self._waiting >= MOST_WAITING
 
     async def enter(self, name: str, password: str, address: str) -> Entered | None:

@@ -203,7 +203,7 @@ class View:
 
 def viewed(table: Table, query: Mapping[str, str]) -> View:
     """The rows of a table as the query asks for them: ``find``, ``sort`` (a column, with ``-`` the largest
-    first) and ``page``. Other values than those count as none.
+    first) and ``page``. Unknown values are ignored.
     """
     if not table.long:
         return View(table, "", "", 1, 1, len(table.rows), len(table.rows))

@@ -14,7 +14,7 @@ from orbitmq.console.rights import VIEWER
 TOKEN_S: Final = 600.0
 IDLE_S: Final = 1800.0
 MOST: Final = 1000
-# Of a session: forms that are shown and not sent yet, and plans of resets. The oldest make room.
+# The most forms of a session that are shown and not sent yet, and the most plans of resets; the oldest go.
 MOST_FORMS: Final = 200
 MOST_PLANS: Final = 20
 
@@ -57,7 +57,7 @@ class Session:
         return token
 
     def take(self, token: str) -> bool:
-        """Whether a form with that token was shown and was not sent yet; from now on it was."""
+        """Use up the token of a form: whether the form was shown and not sent before."""
         return token in self.forms and self.forms.pop(token, False) is None
 
     def keep(self, plan: Plan) -> str:

@@ -13,7 +13,7 @@ from orbitmq.runtime.server_tls import KEYS, CertificateFiles, ServerTls, TlsMod
 if TYPE_CHECKING:
     import ssl
 
-# gRPC clients ask for HTTP/2 by this name, and Java's go away without an answer.
+# gRPC clients ask for HTTP/2 by this name; Java's clients leave when the answer lacks it.
 ALPN = ("h2",)
 
 
@@ -71,8 +71,8 @@ class Certificate:
 
         Raises:
             StartError: there is no certificate, and none may be made.
-            ImportError: one is to be made, and ``cryptography`` is not installed.
-            OSError: the one that was made cannot be kept.
+            ImportError: a certificate has to be made, and ``cryptography`` is not installed.
+            OSError: the certificate that was made cannot be kept.
         """
         if self._named is not None:
             return self._named.context()

@@ -116,7 +116,7 @@ class GrpcClients:
         self._register_producer(peer)
 
     def transacts(self, caller: Caller, topic: str) -> None:
-        """A producer began a transaction: it is one of those that can be asked how it ends."""
+        """A producer began a transaction: it can be asked how the transaction ends."""
         peer = self._clients.get(caller.client_id)
         if peer is not None and peer.kind == ClientType.PRODUCER and topic not in peer.topics:
             peer.sends_to(topic)
@@ -137,7 +137,7 @@ class GrpcClients:
         self._register_consumer(peer)
 
     def beats(self, caller: Caller) -> None:
-        """A client that said who it is lives."""
+        """A client that is known gave a sign of life."""
         peer = self.known(caller)
         if peer.kind == ClientType.PRODUCER:
             self._register_producer(peer)
@@ -180,7 +180,7 @@ class GrpcClients:
                 self._awaited.setdefault(client_id, until)
 
     def look(self) -> None:
-        """Let go those who are gone without a word."""
+        """Forget the clients that are gone without a goodbye."""
         now = self._clock.now_ms()
         for client_id in [each for each, until in self._awaited.items() if now >= until]:
             log.info("gRPC client %s has not come back", client_id)
@@ -196,14 +196,14 @@ class GrpcClients:
             peer.answered(answer)
 
     def stop(self) -> None:
-        """Tell clients to connect again, and end their streams; none of them is gone by that."""
+        """Tell clients to connect again, and end their streams; they do not count as gone."""
         for peer in self._clients.values():
             peer.send_away()
 
     # -- inside ----------------------------------------------------------------------------------------
 
     def _becomes(self, peer: GrpcPeer, kind: int, group: str) -> None:
-        """Note type and group of a client; with others than before, it leaves what it was."""
+        """Note type and group of a client; a client that changes them leaves its old group."""
         before = peer.kind, peer.group
         peer.kind, peer.group = kind, group
         said = before[0] != ClientType.UNSPECIFIED

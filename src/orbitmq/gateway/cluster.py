@@ -65,8 +65,8 @@ class _Route:
     """A topic's brokers.
 
     Attributes:
-        data: None: no broker has the topic, or that is not known.
-        known: a name server said so, now or some time ago.
+        data: None: no broker has the topic, or it is unknown which.
+        known: whether a name server has said so, now or some time ago.
     """
 
     data: TopicRouteData | None
@@ -79,7 +79,7 @@ class Others:
 
     Attributes:
         members: those that gRPC clients can use, by name.
-        missing: a text for each of the others: who it is, and what is wrong with it.
+        missing: a text for each other broker: its name, and what is wrong with it.
         known: False: no name server answers, and none has told the topic's brokers before.
     """
 

@@ -44,7 +44,7 @@ class Shared:
     """The state that all gRPC connections of one broker share.
 
     Attributes:
-        receiving: where all of them receive; used up before the next one does.
+        receiving: the buffer of all of them; one has used up its bytes before the next one receives.
         work: the calls under way that have a task.
         stopping: no call begins any more.
         connections: those that are open.
@@ -69,7 +69,7 @@ class Shared:
         self.connections: dict[GrpcConnection, None] = {}
 
     def done(self, call: StreamCall | PlainCalls) -> None:
-        """Note that a call, or those of a chunk, wait no more."""
+        """Note that a call, or the calls of a chunk, wait no more."""
         self.waiting.pop(call, None)
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
@@ -314,7 +314,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
                 self._start(call, handler)
 
     def answer(self, call: StreamCall, message: bytes) -> None:
-        """Answer a call that has no task, and end it; nothing when it has ended already."""
+        """Answer a call that has no task, and end it, unless it has ended already."""
         if self._calls.get(call.stream) is not call:
             return
         data = prefixed(message)
@@ -356,7 +356,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._finish(call, GrpcStatus.DEADLINE_EXCEEDED, f"not done within {call.timeout_ms} ms")
 
     def _finish(self, call: StreamCall, status: GrpcStatus, message: str) -> None:
-        """End a call towards its client; nothing when that is done already."""
+        """End a call towards its client, unless that is done already."""
         if self._calls.get(call.stream) is not call:
             return
         if call.out:
@@ -495,7 +495,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # -- end ---------------------------------------------------------------------------------------------
 
     def note(self, kind: str, text: str, *args: object) -> None:
-        """A log line, one a second of each kind."""
+        """Write a log line, at most one a second of each kind."""
         self._shared.log.write(logging.WARNING, kind, text, *args)
 
     def _refuse(self, kind: str, text: str) -> None:
@@ -515,7 +515,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._close()
 
     def close_idle(self) -> None:
-        """Close when nothing came since the last call of this."""
+        """Close the connection when nothing came since the last look."""
         if not self.active:
             self.close()
         self.active = False

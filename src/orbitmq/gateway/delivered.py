@@ -58,7 +58,7 @@ def message_of(
 
 
 def kind_of(properties: Mapping[str, str]) -> MessageType:
-    """What kind of message it was sent as."""
+    """The kind of message as which it was sent."""
     if properties.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
     if any(name in properties for name in _TIMERS):

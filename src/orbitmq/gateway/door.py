@@ -100,8 +100,8 @@ class GrpcDoor(Component):
     async def stop(self) -> None:
         """Send clients elsewhere, let calls end, close.
 
-        Two GOAWAYs: the first one stops new calls (one that crosses it gets UNAVAILABLE), the second one says
-        which was the last.
+        Two GOAWAYs: the first one stops new calls (one that crosses it gets UNAVAILABLE), the second one
+        names the last call.
         """
         self._open = False
         if self._listener is not None:

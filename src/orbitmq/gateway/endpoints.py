@@ -39,7 +39,7 @@ def check(asked: schema.Endpoints) -> None:
     """Look at the addresses that a client gives.
 
     Raises:
-        RefusalError: ILLEGAL_ACCESS_POINT, one is none.
+        RefusalError: ILLEGAL_ACCESS_POINT, one is no address.
     """
     for each in asked.addresses:
         _check(each)

@@ -106,7 +106,7 @@ class Ends:
     ) -> schema.ForwardMessageToDeadLetterQueueResponse:
         """ForwardMessageToDeadLetterQueue.
 
-        One that is not the client's any more is done, a dead letter, or comes again. That is no error:
+        A message that the client no longer has is done, a dead letter, or comes again. That is no error:
         clients repeat this call until it ends with OK, and receive nothing of the queue meanwhile.
         """
         topic, group = topic_name(request.topic), group_name(request.group)

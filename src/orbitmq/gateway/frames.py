@@ -18,7 +18,7 @@ HEAD_BYTES: Final = 9
 FRAME_BYTES: Final = 16 * 1024
 # 16 KiB of headers, in two frames, leave room for clients that cut them smaller.
 MAX_CONTINUATIONS: Final = 8
-# As many as there are streams, all reset at once: a consumer that stops.
+# A consumer that stops resets all of its streams at once.
 RESETS: Final = 1000
 RESETS_PER_SECOND: Final = 100
 # gRPC clients measure the line with a PING for each piece of data, and give window back frame by frame.
@@ -118,7 +118,7 @@ class Floods:
         """Count a frame, whose payload need not have come.
 
         Raises:
-            Http2Error: one of a flood, or one that is too long.
+            Http2Error: the frame is one of a flood, or too long.
         """
         if length > _LONGEST:
             raise Http2Error(

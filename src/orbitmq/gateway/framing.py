@@ -106,7 +106,7 @@ def timeout_ms(value: str) -> int:
     """The header ``grpc-timeout`` in milliseconds, at least 1 unless it is 0.
 
     Raises:
-        CallError: it is none.
+        CallError: the header is no time.
     """
     digits, unit = value[:-1], value[-1:]
     known = digits.isascii() and digits.isdecimal() and unit in _UNITS_MS

@@ -24,7 +24,7 @@ AT_ONCE_MS: Final = 1
 class HeldMessages:
     """The deliveries that push consumers hold, by client, one for each pop of a queue.
 
-    The broker knows which messages of that are not done: when none is left, a pop is forgotten here.
+    The broker knows which messages of a pop are not done; a pop without any is forgotten here.
     """
 
     def __init__(self, clock: Clock, settling: Acknowledging) -> None:

@@ -359,7 +359,7 @@ def _is_name(text: Readable, length: int) -> bool:
 
 
 def _value_kind(text: Readable, length: int) -> int:
-    """1: ASCII; 0: with other bytes; -1: nothing that HTTP allows."""
+    """1: the text is ASCII; 0: it has other bytes; -1: HTTP does not allow it."""
     if length == 0:
         return 1
     if text[0] == 0x20 or text[0] == 0x09 or text[length - 1] == 0x20 or text[length - 1] == 0x09:

@@ -248,7 +248,7 @@ class Http2Connection:
             _check_connection("GOAWAY", stream)
             if end - pos < 8:
                 raise _wrong_size("GOAWAY", end - pos)
-            # Java's clients send it and wait for the answers of their last calls.
+            # Java's clients send a GOAWAY and wait for the answers of their last calls.
             self.leaving = True
         elif kind == _PRIORITY:
             _check_stream("PRIORITY", stream)
@@ -273,7 +273,8 @@ class Http2Connection:
         padding = self._padding(buf, pos, end, flags)
         if flags & _PADDED:
             pos += 1
-        # At once, not when a message is whole: messages of several streams would wait for each other.
+        # Give the window back now, not when a message is whole: messages of several streams would wait for
+        # each other.
         self._come += size
         if self._come >= _CONNECTION_BYTES // 2:
             self._give_back(0, self._come)

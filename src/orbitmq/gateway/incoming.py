@@ -292,7 +292,7 @@ def _recovery(system: schema.SystemProperties) -> str:
 
 
 def _deliver_at(system: schema.SystemProperties, now_ms: int, max_delay_ms: int) -> str:
-    """The property for a delivery at a time; a time that is past is at once."""
+    """The property for a delivery at a time; a past time means at once."""
     if not system.HasField("delivery_timestamp"):
         return ""
     asked_ms = milliseconds(system.delivery_timestamp)

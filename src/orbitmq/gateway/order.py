@@ -1,4 +1,4 @@
-"""Groups that read messages in order, and are not in order themselves: one line in the log for each."""
+"""Warns of groups that read a FIFO topic and are not orderly: one line in the log for each."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class GrpcPeer:
     Attributes:
         kind: a ``ClientType``; unspecified until the client has said it.
         version: of the client's library, as it says.
-        user: whose keys it brought first; empty: it brought none.
+        user: the user whose keys it brought first; empty: it brought none.
         group: of a consumer.
         topics: that a producer sends to, in the order in which it named them.
         subscriptions: of a consumer; None until it has said them.
@@ -199,7 +199,7 @@ class GrpcPeer:
     # -- life ------------------------------------------------------------------------------------------
 
     def send_away(self) -> None:
-        """End the streams, before that tell a client that understands it to make a new connection."""
+        """Tell a client that understands it to make a new connection, then end its streams."""
         told = abilities.reconnects(self.language, self.version)
         for stream in list(self.streams):
             if told:

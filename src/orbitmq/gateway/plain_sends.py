@@ -548,7 +548,7 @@ class PlainSends:
             if find_sorted(self.reserved, 1, hash_bytes(buf, start, length, 0)) >= 0:
                 return False
             for k in range(i):
-                # Of one that is there twice the last one counts.
+                # If a property is there twice, the last one counts.
                 if user[4 * k + 1] == length and same(buf, user[4 * k], buf, start, length):
                     return False
             if self.used + length + user[4 * i + 3] + len(self.added) + FIXED_BYTES > MAX_BYTES:
@@ -606,7 +606,7 @@ def _is_plain(buf: Readable, start: int, length: int) -> bool:
     """Whether all bytes are printable ASCII."""
     odd = 0
     for i in range(start, start + length):
-        # Without a branch, so that the compiler takes many bytes at a time.
+        # This loop has no branch, so that the compiler takes many bytes at a time.
         odd |= (buf[i] < 0x20) | (buf[i] > 0x7E)
     return odd == 0
 

@@ -1,4 +1,4 @@
-"""The broker's quotas for gRPC clients: what their calls bring and take.
+"""The broker's quotas for gRPC clients: limits of what their calls send and receive.
 
 A client over its quota has its connection unread for a while, as a client of the remoting protocol. What a
 quota is about is no plain send: it takes the ordinary way, on which each call is counted.
@@ -56,7 +56,7 @@ class CallQuotas:
             self._count(call, [Key("topic", topic)], sizes[topic], number, out=False)
 
     def delivered(self, call: Call, caller: Caller, topic: str, size: int) -> None:
-        """A message of so many bytes goes to a client."""
+        """A message of this many bytes goes to a client."""
         if self._meter.quotas:
             self._count(call, [*self._who(caller), Key("topic", topic)], size, 1, out=True)
 

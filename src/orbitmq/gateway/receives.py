@@ -51,7 +51,7 @@ class _Asked:
     """A ReceiveMessage request in the broker's terms.
 
     Attributes:
-        tags: none of the messages has another tag; empty: tags do not matter.
+        tags: messages with one of these tags are wanted; empty: messages with any tag.
         most_tries: after this many deliveries a message is a dead letter.
     """
 

@@ -143,7 +143,7 @@ class Rights:
             raise refusal(error) from error
         known = self._user_of(caller.client_id)
         if known not in ("", caller.user) and not self._gate.observing:
-            # With the id of another client one would get its questions, and could let its messages go.
+            # A client with the id of another one would get its questions, and could release its messages.
             raise RefusalError(Code.FORBIDDEN, "another user's client has this client id")
 
     def _asked(self, method: str, request: object) -> Iterable[Asked] | None:

@@ -49,7 +49,7 @@ class Share:
     perm: int
 
     def queues(self) -> Iterator[tuple[int, Permission]]:
-        """The queues, each with what may be done with it; one that may be neither is shown too."""
+        """The queues, each with its permission; a queue that permits nothing is shown, too."""
         readable = self.reads if self.perm & reserved.PERM_READ else 0
         writable = self.writes if self.perm & reserved.PERM_WRITE else 0
         for queue_id in range(max(readable, writable)):
@@ -194,7 +194,7 @@ def _check_nobody_has(topic: str, others: Others) -> None:
     """Look whether a topic may be made here.
 
     Raises:
-        RefusalError: brokers have it that gRPC clients cannot use now, or that is not known.
+        RefusalError: brokers that gRPC clients cannot use now have it, or it is unknown whether any has.
     """
     if others.missing:
         text = f"topic {topic} is on no broker that gRPC clients can use: {'; '.join(others.missing[:3])}"

@@ -25,7 +25,7 @@ class Form(_Protobuf):
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Of the fields with one name here at most one is set."""
+    """At most one of the fields with the same name here is set."""
 
     name: str
 

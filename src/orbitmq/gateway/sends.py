@@ -190,7 +190,7 @@ def unsafe(found: PutStatus) -> bytes:
 
 
 def lost() -> bytes:
-    """The answer to a request of whose one message nobody knows any more whether it survives."""
+    """The answer to a request whose one message may be lost: whether it survives is unknown."""
     return _response(_of_error(StoreClosedError("the commit log could not be flushed")))
 
 

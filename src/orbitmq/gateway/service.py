@@ -178,7 +178,7 @@ def service(host: Host) -> Service:
             callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
         ),
     }
-    # Rights are asked for each call.
+    # The rights of each call are checked.
     plain = PlainDoor(host, topics, clients, quotas) if check is everybody else None
     return RocketmqService(
         clock, background, clients, held, telemetry, receives, others, acks, handlers, plain, quotas

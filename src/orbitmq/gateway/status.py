@@ -93,7 +93,7 @@ OF_REMOTING: Final[Mapping[int, Code]] = {
     ResponseCode.ILLEGAL_OPERATION: Code.BAD_REQUEST,
 }
 
-# How a stream ends whose client must be told so: by the first three digits of the code.
+# The gRPC status with which a stream ends, by the first three digits of the code.
 _OF_CODE: Final[Mapping[int, GrpcStatus]] = {
     200: GrpcStatus.OK,
     300: GrpcStatus.OK,
@@ -134,7 +134,7 @@ def of_grpc(code: Code) -> GrpcStatus:
     return _OF_CODE.get(code // 100, internal)
 
 
-# What ports raise instead of answering.
+# The errors that ports raise instead of answering.
 PORT_ERRORS: Final = (RemotingError, WireError, StoreClosedError)
 
 

@@ -44,7 +44,7 @@ def decode(text: str, broker: str) -> TransactionId:
         broker: the name of this broker.
 
     Raises:
-        RefusalError: INVALID_TRANSACTION_ID, it is none, or of another broker.
+        RefusalError: INVALID_TRANSACTION_ID, it is no such id, or of another broker.
     """
     if len(text) > MAX_ID:
         raise invalid(f"it has {len(text)} characters, limit {MAX_ID}")

@@ -62,7 +62,7 @@ class TransactionEnds:
             commit_or_rollback=_STATES[TransactionResolution(request.resolution)],
             msg_id=request.message_id,
             topic=topic,
-            # As the answer to a check it may come late, after the time that the producer has chosen.
+            # The answer to a check may come late, after the time that the producer has chosen.
             from_transaction_check=True,
         )
         try:

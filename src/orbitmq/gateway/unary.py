@@ -44,7 +44,7 @@ async def request_of(call: Call, form: type[Q]) -> Q:
 def unary(
     callers: Callers, question: type[Q], answer: type[A], work: Callable[[Caller, Q], Awaitable[A]]
 ) -> Handler:
-    """The handler of a call: what ``work`` refuses is the status of its answer.
+    """The handler of a call: a refusal that ``work`` raises becomes the status of the answer.
 
     Args:
         answer: has a field ``status``.

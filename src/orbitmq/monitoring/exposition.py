@@ -9,7 +9,7 @@ from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Of a rendered part: well below a millisecond.
+# The series of one rendered part: well below a millisecond of work.
 LINES = 1000
 
 

@@ -15,7 +15,7 @@ def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
     """
 
     def alive() -> HttpAnswer:
-        # Given on the event loop: a server whose loop stands still gives none.
+        # This page is made on the event loop: a server whose loop stands still gives none.
         return text(200, "ok")
 
     def ready() -> HttpAnswer:

@@ -23,7 +23,7 @@ MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 16 * 1024
 # Bodies that slow readers have not taken yet, of all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
-# Says nothing of the server but that it is alive, to whoever asks.
+# This page says only that the server is alive, and needs no token.
 ALIVE = "/healthz"
 
 log = logging.getLogger(__name__)

@@ -58,7 +58,7 @@ def _token(files: Files, path: str) -> bytes:
 
 
 def advice(exporter: str, host: str, token_file: str) -> list[str]:
-    """A sentence when others than programs of this machine can ask without a token."""
+    """A warning if programs on other machines can ask without a token."""
     if exporter != PROM or token_file or is_loopback(host):
         return []
     return [

@@ -40,7 +40,7 @@ SCOPE: Final = "broker-meter"  # RocketMQ's
 PER_LINE: Final = 20
 # RocketMQ's names for OpenTelemetry lack the unit that Prometheus's names end in; it is apart.
 _UNITS: Final = {"_milliseconds": "milliseconds", "_seconds": "seconds", "_bytes": "bytes"}
-# Of these the unit is part of the name in OpenTelemetry too.
+# The names of these have their unit in OpenTelemetry, too.
 _WHOLE: Final = frozenset({"rocketmq_storage_flush_behind_bytes", "rocketmq_storage_dispatch_behind_bytes"})
 
 
@@ -168,7 +168,7 @@ class _Lines:
             log.info("metrics: %s", line)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Does nothing: no line is kept back."""
 
 
 class _Heard(logging.Handler):

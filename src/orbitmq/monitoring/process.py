@@ -12,7 +12,7 @@ DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Process:
-    """Knows how this process is, from :meth:`watch` on."""
+    """Measures this process, from :meth:`watch` on."""
 
     def __init__(self, clock: Clock, host: HostFacts) -> None:
         self._clock = clock

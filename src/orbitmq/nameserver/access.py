@@ -112,7 +112,7 @@ class NameServerAccess:
                 # The error's text is left out: it may show a secret.
                 raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
         self.users.begin(self._config.first_super_users())
-        # Written anew each time, so that nobody else may read a file that was copied to this place.
+        # The files are written anew each time: one that was copied here may be readable for others.
         self._unsaved.update(_ORDER)
         try:
             self._save(self._texts())

@@ -171,7 +171,7 @@ class Sending:
             lost: called instead if it is unknown whether the message survives.
 
         Returns:
-            False: such a message may wait for its topic, so nothing was done.
+            False: the message may have to wait for its topic, so nothing was done.
 
         Raises:
             RemotingError: as :meth:`send`.

@@ -28,7 +28,7 @@ from orbitmq.wire.command import Language
 from orbitmq.wire.versions import name_of
 
 REMOTING: Final = "remoting"
-# RocketMQ's thread pools; no request queues before our handlers.
+# RocketMQ's thread pools, shown as empty: our handlers have no request queues.
 PROCESSORS: Final = (
     "send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat", "lite_pull",
     "transaction", "consumer_manager", "admin", "reply",

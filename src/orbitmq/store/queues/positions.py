@@ -40,7 +40,7 @@ class QueuePositions:
     places: array[int]
 
     def without_dropped(self) -> QueuePositions:
-        """The same with topics numbered anew, when some were dropped."""
+        """The positions with topics numbered anew, if some topics were dropped."""
         if "" not in self.topics:
             return self
         numbers: dict[int, int] = {}
