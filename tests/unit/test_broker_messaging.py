@@ -350,16 +350,3 @@ async def test_a_group_gets_the_offsets_of_another(broker: Broker, door: Ports) 
     with pytest.raises(RemotingError) as unknown:
         door.queue_offsets.start("new", "T", 2, zero_if_young=False)
     assert unknown.value.code == ResponseCode.QUERY_NOT_FOUND
-
-
-def test_a_refused_pull_makes_no_group(broker: Broker, door: Ports) -> None:
-    for topic, queue_id, code in (
-        ("unknown", 0, ResponseCode.TOPIC_NOT_EXIST),
-        ("T", 99, ResponseCode.INVALID_PARAMETER),
-    ):
-        with pytest.raises(RemotingError) as refused:
-            door.pulling.read(pull(group="new", topic=topic, queue_id=queue_id))
-        assert refused.value.code == code
-        assert "new" not in broker.services.groups
-    door.pulling.read(pull(group="new"))
-    assert "new" in broker.services.groups

@@ -201,7 +201,9 @@ class Pulling:
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker is a "
                 f"{self._role.role.value}, slaveReadEnable=true lets consumers read from it",
             )
-        group, _ = self._metadata.reading(request.group, request.topic, request.queue_id, "pulling message")
+        self._metadata.check_readable("pulling message")
+        group = self._metadata.reading_group(request.group)
+        self._metadata.readable_topic(request.topic, request.queue_id, "pulling message")
         return group
 
     def _filter(self, request: PullRequest, group: SubscriptionGroupConfig) -> MessageFilter:

@@ -71,25 +71,26 @@ class MetadataAccess:
             )
         return group
 
-    def reading(
-        self, group_name: str, name: str, queue_id: int | None, what: str
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
-        """The configs of a group and of a topic, for a request that reads; pulls and pops are permitted here.
-
-        A missing group is made when the settings allow that.
+    def check_readable(self, what: str) -> None:
+        """Refuse readers while the settings forbid reading from this broker.
 
         Args:
-            queue_id: ``None``: any queue.
-            what: the action, as RocketMQ calls it when it is refused: "pulling message".
+            what: the refused action, as RocketMQ calls it: "pulling message".
 
         Raises:
-            RemotingError: NO_PERMISSION, broker, topic or group may not be read from or consume;
-                TOPIC_NOT_EXIST; INVALID_PARAMETER, the topic has no such queue; SUBSCRIPTION_GROUP_NOT_EXIST.
+            RemotingError: NO_PERMISSION.
         """
         if not self._config.readable:
             raise RemotingError(
                 ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] {what} is forbidden"
             )
+
+    def readable_topic(self, name: str, queue_id: int | None, what: str) -> TopicConfig:
+        """The config of a topic that may be read, and has this queue; ``None``: any queue.
+
+        Raises:
+            RemotingError: the topic may not be read, or does not exist.
+        """
         topic = self.topic(name)
         if not topic.perm & reserved.PERM_READ:
             raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{name}] {what} is forbidden")
@@ -99,14 +100,22 @@ class MetadataAccess:
                 f"queueId[{queue_id}] is illegal, topic:[{name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
-        group = self._groups.find(group_name)
+        return topic
+
+    def reading_group(self, name: str) -> SubscriptionGroupConfig:
+        """The config of a group that may consume; a missing group is made when the settings allow that.
+
+        Raises:
+            RemotingError: SUBSCRIPTION_GROUP_NOT_EXIST, or NO_PERMISSION for a group that may not consume.
+        """
+        group = self._groups.find(name)
         if group is None:
             raise RemotingError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name}] does not exist"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
             )
         if not group.consume_enable:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
-        return group, topic
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+        return group
 
     def check_may_read(self, group: str, topic: str) -> None:
         """Refuse a group for which an administrator has forbidden the topic.

@@ -118,7 +118,10 @@ class Popping:
             RemotingError: it may not.
         """
         check_leads(self._role)
-        _, found = self._metadata.reading(group, topic, queue_id if queue_id >= 0 else None, what)
+        # RocketMQ looks at the topic first here, and at the group first for pulls (MO-10).
+        self._metadata.check_readable(what)
+        found = self._metadata.readable_topic(topic, queue_id if queue_id >= 0 else None, what)
+        self._metadata.reading_group(group)
         self._metadata.check_may_read(group, topic)
         return found
 
