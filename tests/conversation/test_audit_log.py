@@ -169,7 +169,8 @@ async def test_changes_that_wait_for_the_disk_have_a_limit(
         monkeypatch.setattr(audit, "_append", lambda _entries: never)
         command = Command(Code.UPDATE_AND_CREATE_TOPIC, topic("orders"))
         waiting = [
-            asyncio.ensure_future(audit.change(command, "", "h:1", command.reply)) for _ in range(MAX_WAITING)
+            asyncio.ensure_future(audit.change(command, None, "h:1", command.reply))
+            for _ in range(MAX_WAITING)
         ]
         await asyncio.sleep(0)
         answer = await ask(runtime, None, Code.UPDATE_AND_CREATE_TOPIC, topic("orders"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from orbitmq.auth.needs import ACCESS
 from orbitmq.auth.refusals import DISABLED, NO_KEYS, WRONG_KEYS, GateError, Refusal, Refusals
@@ -16,10 +16,31 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.signing import ACCESS_KEY, Secret, SigningKey
 
+T = TypeVar("T")
+
 # With the most rules that a user may have, their verdicts take about a second of the event loop.
 MAX_ASKED: Final = 2_000
 # For names that are unknown: their refusal reads like that of a wrong signature, and takes as long.
 _NOBODY: Final = User("", Secret("nobody has this key"))
+
+
+# Fields of ours: a broker passes a request on for this user, whose client has this host.
+FOR_USER: Final = "orbitmqForUser"
+FOR_HOST: Final = "orbitmqForHost"
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends a request that is permitted.
+
+    Attributes:
+        host: of the user's client.
+        passed_by: the super user who has passed the request on; empty: it comes from the user's client.
+    """
+
+    user: User
+    host: str
+    passed_by: str = ""
 
 
 class AuthGate:
@@ -63,22 +84,24 @@ class AuthGate:
         user = self._users.get(command.ext.get(ACCESS_KEY, ""))
         return self.observing or (user is not None and user.is_enabled)
 
-    def check(self, command: Command, host: str) -> bool:
+    def check(self, command: Command, host: str) -> Sender | None:
         """Raise unless the sender of a request is permitted to make it.
 
         Args:
             host: the peer's address.
 
         Returns:
-            False: it passes only because the gate observes.
+            The sender; None: it passes only because the gate observes.
 
         Raises:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
             WireError: a field or body that names what is asked is missing or cannot be read.
         """
 
-        def judge() -> None:
-            self._permit(self.identity(command), command.code, partial(self._asked, command), host)
+        def judge() -> Sender:
+            sender = self.sender(command, host)
+            self._permit(sender.user, command.code, partial(self._asked, command), sender.host)
+            return sender
 
         return self._judge(judge, host, observes=command.code not in ACCESS and self.observing)
 
@@ -105,10 +128,9 @@ class AuthGate:
 
         self._judge(judge, host, observes=self.observing)
 
-    def _judge(self, judge: Callable[[], None], host: str, *, observes: bool) -> bool:
+    def _judge(self, judge: Callable[[], T], host: str, *, observes: bool) -> T | None:
         try:
-            judge()
-            return True
+            return judge()
         except GateError as error:
             self.refusals.note(replace(error.refusal, address=host))
             if not observes:
@@ -116,7 +138,7 @@ class AuthGate:
         except (RemotingError, WireError):
             if not observes:
                 raise
-        return False
+        return None
 
     def _permit(
         self, user: User, code: int | None, asked: Callable[[], Iterable[Asked] | None], host: str
@@ -148,12 +170,33 @@ class AuthGate:
                 )
 
     def identity(self, command: Command) -> User:
-        """The user who signed a request.
+        """The user who signed a request, or for whom a broker has passed it on.
 
         Raises:
             RemotingError: NO_PERMISSION.
         """
-        return self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: key.made(command))
+        return self.sender(command, "").user
+
+    def sender(self, command: Command, host: str) -> Sender:
+        """Who signed a request, or for whom a broker has passed it on.
+
+        Args:
+            host: the peer's address.
+
+        Raises:
+            RemotingError: NO_PERMISSION.
+        """
+        signed = self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: key.made(command))
+        name = command.ext.get(FOR_USER)
+        if name is None or not signed.is_super:
+            return Sender(signed, host)
+        user = self._users.get(name)
+        if user is None or not user.is_enabled:
+            why = "unknown here" if user is None else DISABLED
+            raise GateError(
+                f"User:{name[:MAX_NAME_CHARACTERS]} is {why}.", Refusal(name[:MAX_NAME_CHARACTERS], why)
+            )
+        return Sender(user, command.ext.get(FOR_HOST, ""), signed.name)
 
     def _identity(self, name: str, made: Callable[[SigningKey], bool]) -> User:
         if not name:

@@ -158,9 +158,9 @@ class Doors:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._config.broker_name} is starting or stopping",
             )
-        user = ""
+        sender = None
         if self.guard.gate is not None or command.code in DANGEROUS:
-            user = self.guard.check(connection, command)
+            sender = self.guard.check(connection, command)
         if self.meter is not None:
             self.meter.came(
                 connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
@@ -168,7 +168,7 @@ class Doors:
         audit = self.guard.audit
         if audit is not None and command.code in CHANGES:
             make = partial(self._route, self.router, connection, command)
-            return audit.change(command, user, connection.remote_address, make)
+            return audit.change(command, sender, connection.remote_address, make)
         return self._route(self.router, connection, command)
 
     def _route(self, router: Router, connection: ServerConnection, command: Command) -> Answer:

@@ -17,6 +17,7 @@ def client_of(
     *,
     on_lost: Callable[[str], None] | None = None,
     for_clients: bool = False,
+    signed: bool = True,
 ) -> RemotingClient:
     """The client for the broker's own requests: with its own keys, and with TLS as its settings say.
 
@@ -25,11 +26,12 @@ def client_of(
     Args:
         for_clients: its requests are those of this broker's clients. They are signed only if this broker
             authenticates its clients: else strangers could have another server do what only super users may.
+        signed: whether it has the broker's keys, if there are any.
 
     Raises:
         StartError: a file named by these settings cannot be used.
     """
     keys = config.inner_client_credentials
-    signs = config.authentication_enabled or not for_clients
+    signs = signed and (config.authentication_enabled or not for_clients)
     identity = Identity(keys if signs and isinstance(keys, Credentials) else None, config.tls.client())
     return RemotingClient(runtime, identity=identity, on_lost=on_lost)

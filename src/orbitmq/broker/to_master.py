@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 from orbitmq.wire.command import Command
 
-AskMaster: TypeAlias = Callable[[Command], Awaitable[Command] | None]
+AskMaster: TypeAlias = Callable[[Command, str], Awaitable[Command] | None]
 
 
 class ToMaster:
     """The way to this broker's master.
 
     Attributes:
-        ask: passes a request on and returns the master's answer; ``None``: this broker has to answer
-            itself; replication sets it.
+        ask: passes a request of a client at a host on and returns the master's answer; ``None``: this broker
+            has to answer itself; replication sets it.
     """
 
     def __init__(self) -> None:
-        self.ask: AskMaster = lambda _request: None
+        self.ask: AskMaster = lambda _request, _host: None

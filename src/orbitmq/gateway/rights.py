@@ -16,7 +16,7 @@ from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.status import Code, RefusalError, refusal
 from orbitmq.message.reserved import RETRY_PREFIX, is_system_topic
 from orbitmq.runtime.log_limiter import LogLimiter
-from orbitmq.transport.audit import Audit, Refused
+from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.wire.addresses import AddressError, split
 from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.signing import SigningKey
@@ -136,7 +136,7 @@ class Rights:
                 caller.address,
                 error.remark,
             )
-            self._audit.refused(Refused(caller.user, host_of(caller.address), method, error.remark))
+            self._audit.refused(AuditRefusal(caller.user, host_of(caller.address), method, error.remark))
             code = Code.UNAUTHORIZED if error.about_keys else Code.FORBIDDEN
             raise RefusalError(code, error.remark) from error
         except (RemotingError, WireError) as error:

@@ -161,16 +161,16 @@ class NameServer:
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer | Awaitable[Command | None]:
         """Answer a request that its sender may make."""
-        user = ""
+        sender = None
         if self._guard.gate is not None or command.code in DANGEROUS:
             try:
-                user = self._guard.check(connection, command)
+                sender = self._guard.check(connection, command)
             except WireError as error:
                 raise RemotingError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}") from error
         audit = self._guard.audit
         if audit is not None and command.code in CHANGES:
             make = partial(self.handlers.handle, connection, command)
-            return audit.change(command, user, connection.remote_address, make)
+            return audit.change(command, sender, connection.remote_address, make)
         return self.handlers.handle(connection, command)
 
     async def _watch(self) -> None:

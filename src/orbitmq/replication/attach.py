@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from orbitmq.auth.gate import AuthGate
 from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.delivered import deliveries_between
@@ -78,11 +79,13 @@ class Replication:
         self._peers = Peers()
         self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
+        asks = s.config.authentication_enabled
+        self._auth_gate = host.offered(AuthGate) if asks else None
         own = s.config.inner_client_credentials
         self._keys = Keyring(
             s.runtime,
             own if isinstance(own, Credentials) else None,
-            host.offered(BrokerAccess).users if s.config.authentication_enabled else None,
+            host.offered(BrokerAccess).users if asks else None,
             lambda: s.config.auth_mode != access.OBSERVE,
         )
         self._make_link()
@@ -253,7 +256,7 @@ class Replication:
             self._lock_copy, self._terms.look_s, membership.took_all, self._has_groups,
             s.persistence.flush,
         )  # fmt: skip
-        self._passing_on = PassingOn(s.runtime, s.config, s.role, following)
+        self._passing_on = PassingOn(s.runtime, s.config, s.role, following, self._auth_gate)
         s.to_master.ask = self._passing_on.ask
         self._finder = MasterFinder(clock, s.config, following, membership.others)
         if not s.config.enable_slave_acting_master:

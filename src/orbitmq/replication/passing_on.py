@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from orbitmq.auth.gate import FOR_HOST, FOR_USER, AuthGate
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.own_requests import client_of
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.runtime.seam import Runtime
+from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
+from orbitmq.wire.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 # A field of ours: a request passes through one slave only, never in a circle.
 PASSED_ON = "orbitmqPassedOn"
@@ -21,24 +24,43 @@ TIMEOUT_MS = 1000
 # A returning master leads a moment after its slave has made way.
 LEADS_WITHIN_S = 1.0
 ASK_AGAIN_S = 0.05
+# No client may say for whom it speaks.
+_NAMES = frozenset({FOR_USER, FOR_HOST, ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 
 class PassingOn(Component):
-    """Asks the master whose log is copied now. The client's limit of open requests bounds their number."""
+    """Asks the master whose log is copied now. The client's limit of open requests bounds their number.
+
+    Args:
+        gate: of this broker, None: it asks nobody for keys.
+    """
 
     name = "passing on"
 
-    def __init__(self, runtime: Runtime, config: BrokerConfig, role: RoleState, following: HaClient) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        role: RoleState,
+        following: HaClient,
+        gate: AuthGate | None,
+    ) -> None:
         self._clock = runtime.clock
+        self._gate = gate
         self._role = role
         self._following = following
-        self._client = client_of(runtime, config, for_clients=True)
+        self._signing = client_of(runtime, config, for_clients=True)
+        self._plain = client_of(runtime, config, signed=False)
 
     async def stop(self) -> None:
-        await self._client.close()
+        await self._signing.close()
+        await self._plain.close()
 
-    def ask(self, request: Command) -> Awaitable[Command] | None:
+    def ask(self, request: Command, host: str) -> Awaitable[Command] | None:
         """The master's answer to a request; ``None`` unless this broker is a slave that is linked with one.
+
+        Args:
+            host: of the client.
 
         Raises:
             RemotingError: from the answer: the master does not answer (SLAVE_NOT_AVAILABLE).
@@ -46,14 +68,15 @@ class PassingOn(Component):
         master = self._following.master_address
         if self._role.role is not Role.SLAVE or not self._following.transferring or master is None:
             return None
-        return None if PASSED_ON in request.ext else self._ask(master, request)
+        return None if PASSED_ON in request.ext else self._ask(master, request, host)
 
-    async def _ask(self, master: str, request: Command) -> Command:
+    async def _ask(self, master: str, request: Command, host: str) -> Command:
+        client, ext = self._for(request, host)
         deadline = self._clock.monotonic() + LEADS_WITHIN_S
         while True:
-            passed = Command(request.code, {**request.ext, PASSED_ON: "true"}, request.body)
+            passed = Command(request.code, {**ext, PASSED_ON: "true"}, request.body)
             try:
-                answer = await self._client.request(master, passed, TIMEOUT_MS)
+                answer = await client.request(master, passed, TIMEOUT_MS)
             except TransportError as error:
                 raise RemotingError(
                     ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -63,3 +86,15 @@ class PassingOn(Component):
             if leads or self._clock.monotonic() >= deadline:
                 return request.reply(answer.code, answer.remark, answer.ext, answer.body)
             await self._clock.sleep(ASK_AGAIN_S)
+
+    def _for(self, request: Command, host: str) -> tuple[RemotingClient, dict[str, str]]:
+        """Which client asks, with which fields. Only what a user has signed is passed on with our keys."""
+        ext = {name: value for name, value in request.ext.items() if name not in _NAMES}
+        if self._gate is None:
+            return self._signing, ext
+        try:
+            user = self._gate.identity(request)
+        except RemotingError:
+            # It passed as the gate observes. The master judges it as it would a stranger's.
+            return self._plain, ext
+        return self._signing, {**ext, FOR_USER: user.name, FOR_HOST: host}

@@ -17,6 +17,7 @@ from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
 from orbitmq.auth.changes import Sights, name_of, text
+from orbitmq.auth.gate import Sender
 from orbitmq.durations import instant
 from orbitmq.errors import StartError
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -55,7 +56,7 @@ class AuditPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AuditRefusal:
     """One kind of refusal.
 
     Attributes:
@@ -95,7 +96,7 @@ class Audit:
         self._writing = asyncio.Lock()
         self._waiting = 0
         self._number = 0
-        self._refused: Counter[Refused] = Counter()
+        self._refused: Counter[AuditRefusal] = Counter()
         self._others = 0
         self._counting = False
         self._background = Background("audit log")
@@ -125,18 +126,20 @@ class Audit:
 
     # -- changes -----------------------------------------------------------------------------------------
 
-    async def change(self, command: Command, user: str, origin: str, make: Make) -> Command | None:
+    async def change(
+        self, command: Command, sender: Sender | None, origin: str, make: Make
+    ) -> Command | None:
         """The answer of ``make`` to a request that is in :data:`CHANGES`, written down before and after.
 
         Args:
-            user: who has signed the request; empty: nobody.
+            sender: of the request; None: nobody has signed it.
             origin: the peer's address.
 
         Raises:
             RemotingError: the audit log cannot be written, so ``make`` is not called; or as of ``make``.
         """
         self._number += 1
-        who = {"event": "change", "id": self._number, "user": user, "from": origin}
+        who: dict[str, Any] = {"event": "change", "id": self._number, **_names(sender, origin)}
         who |= {"code": command.code, "request": name_of(command.code)}
         about = self._sights.targets(command)
         await self._before({**who, **about, "verdict": PERMITTED})
@@ -190,7 +193,7 @@ class Audit:
 
     # -- refusals ----------------------------------------------------------------------------------------
 
-    def refused(self, refusal: Refused) -> None:
+    def refused(self, refusal: AuditRefusal) -> None:
         """Write down a refusal: the first of its kind at once, more of them as a count, once a minute."""
         if refusal in self._refused:
             self._refused[refusal] += 1
@@ -219,7 +222,7 @@ class Audit:
         self._others = 0
         return lines
 
-    def _line_of(self, refusal: Refused, count: int) -> dict[str, Any]:
+    def _line_of(self, refusal: AuditRefusal, count: int) -> dict[str, Any]:
         return {"event": "refusal", **refusal.plain(), "count": count, "verdict": REFUSED}
 
     # -- the file ----------------------------------------------------------------------------------------
@@ -266,3 +269,12 @@ class Audit:
             newer = f"{place.path}.{number - 1}" if number > 1 else place.path
             if files.exists(newer):
                 files.rename(newer, older)
+
+
+def _names(sender: Sender | None, origin: str) -> dict[str, str]:
+    if sender is None:
+        return {"user": "", "from": origin}
+    if not sender.passed_by:
+        return {"user": sender.user.name, "from": origin}
+    through = f"{sender.passed_by} at {origin}"
+    return {"user": sender.user.name, "from": text(sender.host), "through": through}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from orbitmq.auth.gate import AuthGate
+from orbitmq.auth.gate import AuthGate, Sender
 from orbitmq.auth.protected import DANGEROUS, ProtectedMode
 from orbitmq.auth.refusals import WRONG_KEYS, GateError
 from orbitmq.auth.slowing import Slowing
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
-from orbitmq.transport.audit import Audit, Refused
+from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
@@ -52,11 +52,11 @@ class Guard:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self._slowing.left(address, self._clock.monotonic())
 
-    def check(self, connection: ServerConnection, command: Command) -> str:
+    def check(self, connection: ServerConnection, command: Command) -> Sender | None:
         """Raise unless the sender is permitted to make the request.
 
         Returns:
-            The user who has signed it; empty: nobody who is served here has.
+            Who has signed it; None: nobody who is served here has.
 
         Raises:
             RemotingError: NO_PERMISSION.
@@ -64,8 +64,8 @@ class Guard:
         """
         host = connection.remote[0]
         try:
-            permitted = self.gate is not None and self.gate.check(command, host)
-            if not permitted and self._protected is not None and command.code in DANGEROUS:
+            sender = None if self.gate is None else self.gate.check(command, host)
+            if sender is None and self._protected is not None and command.code in DANGEROUS:
                 self._protected.check(command.code, host, connection.local[0])
         except RemotingError as error:
             self._log.write(
@@ -78,11 +78,11 @@ class Guard:
             )
             claimed = command.ext.get(ACCESS_KEY, "")
             if self.audit is not None:
-                self.audit.refused(Refused(claimed, host, command.code, error.remark))
+                self.audit.refused(AuditRefusal(claimed, host, command.code, error.remark))
             if isinstance(error, GateError) and error.refusal.why == WRONG_KEYS:
                 pause_s = self._slowing.wrong(host, self._clock.monotonic())
                 if pause_s:
                     connection.rest(pause_s)
             raise
         connection.trust()
-        return command.ext.get(ACCESS_KEY, "") if permitted else ""
+        return sender

@@ -53,7 +53,7 @@ class AdminChanges:
         self, roles: frozenset[Role], handler: Handler, connection: ServerConnection, command: Command
     ) -> Answer:
         if self._role.role not in roles and command.code in _BY_MASTER:
-            by_master = self._to_master.ask(command)
+            by_master = self._to_master.ask(command, connection.remote[0])
             if by_master is not None:
                 return by_master
         self._check(roles)

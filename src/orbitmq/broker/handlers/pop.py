@@ -117,7 +117,7 @@ class PopAckHandlers(HandlerFamily):
         }
 
     def _where_it_leads(self, here: Handler, connection: ServerConnection, command: Command) -> Answer:
-        answer = self._to_master.ask(command)
+        answer = self._to_master.ask(command, connection.remote[0])
         return here(connection, command) if answer is None else answer
 
     def ack(self, _connection: ServerConnection, command: Command) -> Answer:

@@ -16,7 +16,7 @@ from orbitmq.replication.link.errors import LinkError, RefusedError
 from orbitmq.replication.link.hello import Hello, first_match
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
-from orbitmq.replication.link.proof import Checked, Keyring
+from orbitmq.replication.link.proof import FollowerProof, Keyring
 from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.replicas import Replicas
@@ -138,7 +138,7 @@ class StreamMaster:
         self._close = close
         self._reader = StreamReader(port.store.config.commit_log_file_bytes)
         self._received = 0
-        self.checked = Checked(port.keys)
+        self.checked = FollowerProof(port.keys)
         self.hello: Hello | None = None
         self.sender: LogSender | None = None
 

@@ -76,7 +76,7 @@ def is_proof(
     return hmac.compare_digest(sender.proof.encode("utf-8", "surrogatepass"), made.encode())
 
 
-class Checked:
+class FollowerProof:
     """A master's look at the proof of one follower.
 
     Attributes:
