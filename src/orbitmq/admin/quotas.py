@@ -1,4 +1,4 @@
-"""Operations on quotas: what users, addresses and topics may bring and take a second."""
+"""Operations on quotas: what users, addresses and topics may send and receive a second."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ async def _set(
 
 
 def _check_rule(resource: str, actions: Sequence[str], sources: Sequence[str]) -> None:
-    """Refuse what no broker takes before anything is changed.
+    """Before anything is changed, refuse values that no broker takes.
 
     Raises:
         UsageError: it names the value and what was expected.

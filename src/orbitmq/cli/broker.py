@@ -37,7 +37,7 @@ orbitmq broker drain broker-a --undo
 app.command(list_brokers, name="list")
 app.command(config, name="config")
 
-# A broker is drained when no message came for so long, and is looked at so often.
+# A broker is drained when no message came for this long, and how often it is looked at.
 QUIET_S = 10.0
 LOOK_S = 1.0
 ARRIVED = "msgPutTotalTodayNow"

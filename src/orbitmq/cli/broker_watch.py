@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.seam import Runtime
 
 WINDOW = 1000
-"""The shares of brokers are those of so many last sends."""
+"""The shares of brokers are those of this many last sends."""
 REFRESH_S = 0.25
 
 

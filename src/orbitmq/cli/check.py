@@ -149,10 +149,10 @@ async def lag(
     """Check how far a group is behind.
 
     Args:
-        warn: WARNING when more messages than that are not consumed.
-        critical: CRITICAL when more messages than that are not consumed.
-        warn_age: WARNING when the oldest of them is older than so many seconds.
-        critical_age: CRITICAL when the oldest of them is older than so many seconds.
+        warn: WARNING when more messages than this are not consumed.
+        critical: CRITICAL when more messages than this are not consumed.
+        warn_age: WARNING when the oldest of them is older than this many seconds.
+        critical_age: CRITICAL when the oldest of them is older than this many seconds.
         topic: Count only this topic. Default: all topics that the group reads.
     """
     at_least(0, warn=warn, critical=critical)
@@ -191,7 +191,7 @@ async def broker(
     """Check that brokers answer, that each name has a master, and that slaves are in sync.
 
     Args:
-        at_least: CRITICAL when fewer brokers than that are registered.
+        at_least: CRITICAL when fewer brokers than this are registered.
     """
     if at_least < 0:
         raise UsageError(f"--at-least {at_least}: expected 0 or more")
@@ -239,8 +239,8 @@ async def dlq(
 
     Args:
         group: Name of the consumer group. Default: all groups.
-        warn: WARNING when there are more dead letters than that.
-        critical: CRITICAL when there are more dead letters than that.
+        warn: WARNING when there are more dead letters than this.
+        critical: CRITICAL when there are more dead letters than this.
         since: Count only groups that got one since then, a time (2026-11-21T14:00, UTC, or milliseconds, 13
             digits) or so long ago (10m; s, m, h, d). Dead letters stay until they expire.
     """
@@ -272,8 +272,8 @@ async def disk(admin: Admin, name: Name = None, /, *, warn: Warn = 75, critical:
     """Check how full the disks of the brokers are.
 
     Args:
-        warn: WARNING when more of a disk than so many percent is used.
-        critical: CRITICAL when more of a disk than so many percent is used.
+        warn: WARNING when more than this percentage of a disk is used.
+        critical: CRITICAL when more than this percentage of a disk is used.
     """
     at_least(0, warn=warn, critical=critical)
     _limits(warn, critical)
@@ -298,8 +298,8 @@ async def cert(admin: Admin, /, *, warn: Warn = 30, critical: Critical = 7) -> V
     """Check when the TLS certificates of the name servers and brokers end, and whether they are accepted.
 
     Args:
-        warn: WARNING when one ends within so many days.
-        critical: CRITICAL when one ends within so many days, or is not accepted.
+        warn: WARNING when one ends within this many days.
+        critical: CRITICAL when one ends within this many days, or is not accepted.
     """
     at_least(0, warn=warn, critical=critical)
     if critical > warn:

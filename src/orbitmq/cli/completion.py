@@ -27,7 +27,7 @@ PROGRAM = "orbitmq"
 @app.default
 @command
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter()], /) -> View:
-    """Print the script. It is whole in itself: pressing Tab asks no cluster and does not start orbitmq.
+    """Print the script. It needs nothing else: pressing Tab asks no cluster and does not start orbitmq.
 
     Args:
         shell: The shell that reads it.

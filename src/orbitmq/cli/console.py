@@ -51,7 +51,7 @@ def console(
     Args:
         host: Address to listen on. Another one than this machine's own needs users and https.
         port: Port to listen on.
-        write: Allow changes to who opens the link. By default the pages only read.
+        write: Allow changes to whoever opens the link. By default the pages only read.
     """
     entering.check(host, port)
     if write and not entering.by_link:
@@ -75,7 +75,7 @@ async def opened(
         port: 0 takes a free one.
 
     Raises:
-        UsageError: the libraries are missing, or certificate and key are none.
+        UsageError: the libraries are missing, or certificate and key cannot be used.
         StartError: the port is taken.
     """
     try:

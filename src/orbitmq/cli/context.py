@@ -122,7 +122,7 @@ def _check(made: Context) -> None:
     """Refuse what no command could use. The secret command is not run.
 
     Raises:
-        UsageError: addresses that are none, half of the keys, keys twice, or files of TLS that are not right.
+        UsageError: wrong addresses, half of the keys, keys twice, or files of TLS that are not right.
     """
     if bool(made.user) != bool(made.secret_command.strip()):
         raise UsageError("--user and --secret-command belong together")

@@ -59,7 +59,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {"tls": "true", "tlsCheckHost": str(self.check_host).lower(), **files}
 
     def options(self, name: str) -> Mapping[str, str]:
-        """What it says about keys and TLS, by the names of options; its secret command is run for that.
+        """What the context says about keys and TLS, by the names of options; runs its secret command.
 
         Raises:
             ValidationError: the secret command does not print one line.

@@ -34,7 +34,7 @@ class FromJson:
         """The message of the next line.
 
         Raises:
-            UsageError: the line is none; the text begins with its number.
+            UsageError: the line is no message; the text begins with its number.
         """
         self._number += 1
         where = f"line {self._number}"

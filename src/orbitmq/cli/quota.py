@@ -1,4 +1,4 @@
-"""``orbitmq quota``: what users, addresses and topics may bring and take a second."""
+"""``orbitmq quota``: what users, addresses and topics may send and receive a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = make_app(
     "quota",
-    "Quotas: how many bytes and messages a second a user, an address or a topic may bring and take. Who is "
+    "Quotas: how many bytes and messages a second a user, an address or a topic may send and receive. Who is "
     "over it is not read for a while, without an error.",
     """
 orbitmq quota set --user app --in 20MB/s --out 2000msg/s
@@ -50,8 +50,8 @@ async def set_quota(
     """Give a quota at all brokers; it replaces the one before. Every broker counts for itself.
 
     Args:
-        in_: Most that clients may bring: 20MB/s, 500msg/s, or both (twice --in).
-        out: Most that clients may take.
+        in_: Most that clients may send: 20MB/s, 500msg/s, or both (twice --in).
+        out: Most that clients may receive.
     """
     kind, name = _about(user, address, topic)
     (bytes_in, messages_in), (bytes_out, messages_out) = _rates("--in", in_), _rates("--out", out)

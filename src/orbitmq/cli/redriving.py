@@ -20,7 +20,7 @@ class Redriving:
         to_topic: Topic to send to, instead of the topic that each dead letter came from.
         rate: Messages a second, as 500 or 500/s. Default: as fast as it goes.
         limit: Most dead letters of each broker that are sent. Default: all.
-        max_redrives: Leave a dead letter that was sent again so many times.
+        max_redrives: Leave dead letters that were sent again this many times.
     """
 
     to_topic: str | None = None

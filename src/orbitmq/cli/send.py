@@ -82,7 +82,7 @@ async def send(
         file: File whose bytes are the body of one message.
         count: Number of times that the message is sent.
         delay_level: Deliver later: 1 (1 s) to 18 (2 h), the broker's delay levels. A higher one is refused.
-        delay: Deliver after so many seconds, such as 0.5 or 86400. See 'orbitmq timer'.
+        delay: Deliver after this many seconds, such as 0.5 or 86400. See 'orbitmq timer'.
         ordering_key: Messages of one key go to one queue, in order.
         quiet: Do not print the results of sends.
         jsonl: Each line of '-' or of --file is a message as 'receive --json' and 'dlq export' print it; tag,

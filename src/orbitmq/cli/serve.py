@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orbitmq.runtime.log_output import Output
 
 NAME_SERVERS = "NAMESRV_ADDR"
-# A server that stops hands over and flushes. After so many seconds it is ended anyway.
+# A server that stops hands over and flushes. After this many seconds it is ended anyway.
 STOP_LIMIT_S = 15.0
 # Descriptors that connections leave to the store: it has up to 256 queues open, and the log.
 KEPT_FILES = 512

@@ -53,7 +53,7 @@ class Table:
     red: Callable[[Row], bool] = lambda _: False
 
     def drawn(self, width: int | None) -> list[RenderableType]:
-        """For a terminal of so many columns; ``None``: as text of any width."""
+        """For a terminal of this many columns; ``None``: as text of any width."""
         rows: list[Row] = [plain(row) for row in self.rows]
         cells = [[_cell(row, key) for key in self.columns.values()] for row in rows]
         if width is None:

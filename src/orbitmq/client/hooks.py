@@ -191,7 +191,7 @@ class ConsumeHook:
         """Before the listener gets the message. An exception is logged and changes nothing."""
 
     def after(self, context: ConsumeContext) -> None:
-        """After it is done or has failed. An exception is logged and changes nothing."""
+        """After the message is done or has failed. An exception is logged and changes nothing."""
 
 
 class ConsumeHooks:

@@ -95,7 +95,7 @@ class ClientState:
 
         Args:
             calls: running calls of the user's code. ``work`` waits for them, except for :attr:`closer`. A
-                second one that closes returns at once, as neither could end before the other.
+                second call that closes returns at once, as neither could end before the other.
 
         Raises:
             ClientStateError: called in another event loop than the one that the client was started in.

@@ -81,7 +81,7 @@ def _progress(
     owner: Sequence[str],
     *rest: object,
 ) -> str:
-    """A row. The title of the last column stands behind that before it, as mqadmin prints it."""
+    """A row. The last title stands directly behind the one before it, as mqadmin prints it."""
     diff, in_flight, last = rest
     middle = "".join(f"{one:<20} " for one in owner)
     gap = "" if diff == "#Diff" else " "

@@ -120,7 +120,7 @@ def number(letter: str, text: str | None, default: int) -> int:
     """A whole number.
 
     Raises:
-        UsageError: it is none; it names the flag.
+        UsageError: it is of another form; the text names the flag.
     """
     from orbitmq.message.numbers import whole_number
 
@@ -134,7 +134,7 @@ def moment(letter: str, text: str) -> int:
     """A time in milliseconds. Without a zone it is one of this machine, as mqadmin takes it.
 
     Raises:
-        UsageError: it is none; it names the flag.
+        UsageError: it is of another form; the text names the flag.
     """
     from orbitmq.durations import instant
     from orbitmq.message.numbers import whole_number

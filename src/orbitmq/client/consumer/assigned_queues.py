@@ -262,8 +262,8 @@ class AssignedQueues:
     async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
         """Deliver the messages after a move when the handlers from before it have ended.
 
-        One that never ends holds its queue up for the consume timeout: the longest that a
-        handler may have a message.
+        A handler that never ends holds its queue up for the consume timeout, the longest that it may have
+        a message.
         """
         await old.changes.until(lambda: not old.at_work or old.released, self._consume_timeout_s)
         old.drop(released=True)

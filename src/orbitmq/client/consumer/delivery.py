@@ -335,7 +335,7 @@ class OrderedDelivery(Delivery):
     them.
 
     Args:
-        max_reconsume_times: after so many failures a message is given up so that the queue goes on (CR-14).
+        max_reconsume_times: after this many failures a message is given up so that the queue goes on (CR-14).
         failure_pause_s: the pause, 0.01 to 30 s.
         locks: None in broadcasting, where no queue is shared.
     """

@@ -77,7 +77,7 @@ class Offsets(Protocol):
         """Commit all progress, or write it to the file, because the user asks for it.
 
         Raises:
-            OrbitError: of one queue. The others are committed all the same, or logged.
+            OrbitError: one queue failed. The others are committed all the same, or logged.
         """
         ...
 
@@ -186,7 +186,7 @@ class OffsetStore(_Known):
         """Commit everything and wait for the brokers. The next commit tries failed offsets again.
 
         Raises:
-            OrbitError: of one queue. The others are committed all the same, or logged.
+            OrbitError: one queue failed. The others are committed all the same, or logged.
         """
         self._look()
         failures = await self._commit(list(self._offsets), wait=True)
@@ -228,10 +228,10 @@ class OffsetsByHand(OffsetStore):
         super().release(queue)
 
     async def commit_periodically(self) -> None:
-        """Nothing."""
+        """Does nothing: only the user's call commits."""
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Nothing."""
+        """Does nothing: only the user's call commits."""
 
 
 def offsets_path(host: HostFacts, group: str, folder: str | None = None) -> str:
@@ -310,7 +310,7 @@ class LocalOffsets(_Known):
         """Do nothing: queues are not shared."""
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """-1: only the file counts."""
+        """Always -1: only the file counts."""
         return QueueOffset(-1)
 
     async def commit_periodically(self) -> None:

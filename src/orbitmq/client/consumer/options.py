@@ -28,7 +28,7 @@ from orbitmq.wire.signing import CredentialsSource
 
 
 def checked_start(consume_from: object) -> None:
-    """Refuse a place to begin at that is none, such as its name as text: a consumer would wait for ever.
+    """Refuse a start place of another type, such as its name as text: a consumer would wait for ever.
 
     Raises:
         ValidationError: it is not a :class:`ConsumeFrom`.

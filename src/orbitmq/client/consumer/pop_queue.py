@@ -17,7 +17,7 @@ class PopQueue(ProcessQueue):
 
     Args:
         changes: shared by all queues of one pop loop.
-        most_redeliveries: a message that fails after so many deliveries becomes a dead letter; None: by the
+        most_redeliveries: a message that fails after this many deliveries becomes a dead letter; None: by the
             group's setting at the broker.
         ordered: the broker gives out no further message of the queue until all are done or their time is
             over. A message whose time is over comes again before later ones, which are then not ours either.

@@ -113,7 +113,7 @@ class PoppedQueues:
     # -- for the consumer --------------------------------------------------------------------------------
 
     def places(self) -> dict[MessageQueue, int]:
-        """The popped places, with the number of messages that are not done."""
+        """The places that are popped, with their numbers of messages that are not done."""
         return {place: popper.unfinished for place, popper in sorted(self._poppers.items())}
 
     def process_queues(self) -> Iterator[ProcessQueue]:

@@ -98,8 +98,8 @@ class PullConsumer(GroupConsumer):
 
         Args:
             max_messages: 1 to 10,000.
-            timeout: seconds, or a timedelta; after so long an empty list is returned; also when the consumer
-                is closed meanwhile.
+            timeout: seconds, or a timedelta, after which an empty list is returned; also when the consumer is
+                closed meanwhile.
 
         Raises:
             ClientStateError: not running.
@@ -269,7 +269,7 @@ class PullConsumer(GroupConsumer):
         given, self._given = self._given, []
         for process_queue, message in given:
             process_queue.move(message.queue_offset, DeliveryState.ENDED)
-        # One that no broker took back was put aside meanwhile, and comes again here.
+        # A message that no broker took back was put aside meanwhile, and comes again here.
         held = [(queue, message) for queue, message in given if message.queue_offset in queue.begun]
         if held:
             await self._delivery.ended(held)
@@ -322,7 +322,7 @@ class PullConsumer(GroupConsumer):
 
         Raises:
             ClientStateError: a queue is not assigned to this member.
-            OrbitError: its broker did not say where that is.
+            OrbitError: a broker did not say where these messages are.
         """
         for queue in queues:
             self._begun(queue)

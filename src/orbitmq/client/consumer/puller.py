@@ -175,7 +175,7 @@ class QueuePuller:
             self._offsets.update(process_queue.queue, pulled.next_offset)
 
     def _moved_to(self, pulled: Pulled) -> int:
-        """Where the queue goes on: where the broker says, as a rule.
+        """The offset at which the queue goes on, as a rule the one that the broker says.
 
         A queue that has lost its end may still have the messages held here: it begins with them again.
         """

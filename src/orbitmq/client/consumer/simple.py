@@ -48,7 +48,7 @@ WAIT_S = 15.0
 class SimpleConsumer(AsyncContext):
     """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
 
-    A message that was received is invisible to the other members of the group for ``invisible_s``.
+    A message that was received is invisible to the other members of the group for ``invisible_for``.
     Acknowledged in that time it is done; else it comes again, to any member, and in the end becomes a dead
     letter::
 
@@ -417,7 +417,7 @@ class SimpleConsumer(AsyncContext):
                 await self._clock.sleep(PAUSE_S)
             except asyncio.CancelledError as error:
                 if not failed_itself(error):
-                    give_back(outcome(receiving) or ())  # they came in the moment of the cancellation
+                    give_back(outcome(receiving) or ())  # these came with the cancellation
                     raise
                 break  # by close()
             else:

@@ -103,7 +103,7 @@ class PullOptions:
         max_messages: at most this many messages per pull; brokers give 32 by default.
         suspend_ms: how long the broker may hold the request when there is nothing.
         commits: pulls also commit the group's offset; not in broadcasting.
-        lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that let such pull.
+        lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that allow such pulls.
         with_filter: the filter goes with each pull, whatever subscription the broker knows of the group.
     """
 

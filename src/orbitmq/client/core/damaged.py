@@ -24,7 +24,7 @@ def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
 
 
 def messages_of(queue: MessageQueue, body: bytes) -> list[ReceivedMessage]:
-    """:func:`whole_messages` of a queue, without those of another topic: a damaged queue entry led to them.
+    """:func:`whole_messages` of a queue, without messages of another topic that a damaged entry led to.
 
     Servers may add a namespace: the topic's name is longer in the record then.
     """

@@ -37,7 +37,7 @@ def identity_of(given: Mapping[str, str], host: HostFacts) -> Identity:
 
 
 def _chosen(names: tuple[str, ...], given: Mapping[str, str], host: HostFacts) -> tuple[dict[str, str], bool]:
-    """The values that are given, else those of the environment; and whether they are of the environment."""
+    """The values that are given, else the environment's; and whether they are the environment's."""
     found = {name: given[name] for name in names if given.get(name)}
     if found:
         return found, False

@@ -43,7 +43,7 @@ class AutoBatch:
         linger: the longest that a message waits for others, 1 s at most; 0: only for those of the same
             iteration of the event loop.
         max_bytes: a batch of this size is sent at once. Larger messages are sent alone.
-        max_messages: a batch of so many messages is sent at once.
+        max_messages: a batch of this many messages is sent at once.
     """
 
     linger: Duration = 0.001

@@ -96,8 +96,8 @@ class Producer(AsyncContext):
         max_in_flight_bytes: with ``max_in_flight``: their bodies together.
         max_async: requests of this client that wait for an answer at a time (clientAsyncSemaphoreValue); more
             wait, and fail when no place becomes free in their time.
-        callback_threads: run the callbacks of :meth:`submit` in so many threads, 0 to 64; 0 runs them on the
-            event loop, where a slow one holds up everything.
+        callback_threads: run the callbacks of :meth:`submit` in this many threads, 0 to 64; 0 runs them on
+            the event loop, where a slow one holds up everything.
         default_topic_queues: queues of a topic that the first message creates.
         client: share the connections of another client instead of opening own ones. Different
             ``name_servers``, a different ``runtime`` and options about connections are refused beside it.

@@ -141,7 +141,7 @@ class OutgoingFactory:
         self._max_message_bytes = max_message_bytes
 
     def small(self, message: Message, ordering_key: object | None = None) -> Outgoing | None:
-        """The request for ``message``; None when its body is so large that :meth:`large` shall make it."""
+        """The request for ``message``; None when its body is so large that :meth:`large` has to make it."""
         body = message.body
         if body.__class__ is not bytes:
             body = bytes(body)

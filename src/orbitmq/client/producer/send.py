@@ -289,7 +289,7 @@ class SendKernel:
                 self._note(queue.broker_name, begun, isolation=False, reachable=True)
             return out.result(status, queue, answer)
         if refuses_user(answer.code, answer.remark):
-            # Not the broker's fault, and not to be mended by another broker.
+            # This is not the broker's fault, and another broker would not help.
             raise error_of(command, answer, address)
         cost = client.now_ms() - begun
         self._note(queue.broker_name, begun, isolation=True, reachable=False)

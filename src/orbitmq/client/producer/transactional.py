@@ -157,8 +157,8 @@ class TransactionProducer(Producer):
             timeout: for sending the half message.
 
         Returns:
-            How it ended; after a half message that is stored but not safe (status other than SEND_OK) it is
-            rolled back and ``execute`` not called.
+            How the transaction ended. If the half message is stored but not safe (another status than
+            SEND_OK), it is rolled back, and ``execute`` is not called.
 
         Raises:
             ValidationError: as ``send``, or the message has a delay, which RocketMQ's clients would drop.
@@ -289,7 +289,7 @@ class TransactionProducer(Producer):
             state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {error!r}"
         request = EndTransactionRequest(
-            # Not the one of the check, which Apache's brokers fill with the topic of half messages: a user
+            # Not the topic of the check, which Apache's brokers fill with the topic of half messages: a user
             # has the right to publish to its own topic only.
             topic=own_topic,
             producer_group=self.group,

@@ -19,7 +19,7 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         sequence: of the sender's last change that this frame or an earlier one has told.
         begins, ends: this is the first, or the last, frame of the sender's whole tables.
         asked: the whole tables were asked for.
-        locks_in_s: in the last frame of whole tables: after so many seconds no client relies on a lock
+        locks_in_s: in the last frame of whole tables: after this many seconds no client relies on a lock
             that the sender's tables lack; ``None``: the sender does not know.
         acted_in: in an answer: the last term in which the sender acted and told nobody; 0: there
             is none.
