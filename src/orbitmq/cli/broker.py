@@ -121,7 +121,7 @@ async def _drain(servers: Servers, name: str, *, undo: bool, timeout: int, dry_r
 
 
 async def _quiet(admin: Admin, broker: BrokerInfo, timeout: int) -> bool:
-    """Wait until no message came for a while; whether that was within the time."""
+    """Wait until no message came for a while; returns whether that was within the time."""
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock

@@ -83,7 +83,7 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
 async def _run(
     work: Callable[..., Any], opens: bool, arguments: list[Any], options: dict[str, Any], *, as_json: bool
 ) -> int:
-    """Run the command and show what it returns; its exit code. ``opens``: an Admin for the first argument."""
+    """Run the command and show its result; returns the exit code. ``opens``: it takes an Admin first."""
     async with AsyncExitStack() as stack:
         if opens:
             from orbitmq.admin import Admin

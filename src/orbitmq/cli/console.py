@@ -96,7 +96,7 @@ async def opened(
         made = Console(
             servers.options, clock.monotonic, clock.now_ms, name=name, entrance=entrance, write=write
         )
-        # It trusts no header that a proxy would set.
+        # The console trusts no header that a proxy would set.
         config = uvicorn.Config(
             made.app,
             interface="asgi3",

@@ -63,7 +63,7 @@ def report(command: str, error: BaseException, tell: Tell | None = None) -> int:
 
 
 def to_errors(command: str, line: str, code: int) -> int:
-    """Print why a command failed to standard error; its exit code."""
+    """Print why a command failed to standard error; returns its exit code."""
     print(f"orbitmq {command}: {line}", file=sys.stderr)
     return code
 

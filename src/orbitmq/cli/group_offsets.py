@@ -146,7 +146,7 @@ async def _moved(
     moves = whole(answer)
     await confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes, plan=plan)
     path = save or Path(f"{group}-reset.json")
-    # Before anything is moved: a reset that ends halfway can be undone too.
+    # Save before anything is moved: a reset that ends halfway can be undone, too.
     _write(path, group, moves)
     moved, left_out = await done(admin.groups.move(group, moves))
     queues = {move.queue for move in moved}
@@ -154,7 +154,7 @@ async def _moved(
     if left:
         left_path = path.with_name(f"{path.stem}-left.json")
         _write(left_path, group, left)
-    # It saves into another file, so that --undo with the first file undoes both resets.
+    # This reset saves into another file, so that --undo with the first file undoes both resets.
     finish = f"orbitmq group reset {group} --file {left_path} --save {left_path}"
     return View(
         {

@@ -46,7 +46,7 @@ def with_tls(conf: str, overrides: Mapping[str, str]) -> dict[str, str]:
     if file:
         file = os.path.expanduser(file)
         places[file] = text_of(file)
-        # Its settings are taken over here, so the key that names the file is left empty.
+        # The file's settings are taken over here, so the key that names the file is left empty.
         found[tls.FILE_KEY] = ""
     for place, text in places.items():
         try:

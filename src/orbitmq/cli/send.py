@@ -161,7 +161,7 @@ async def _sent(
     faults: Faults,
     watch: BrokerWatch | None,
 ) -> AsyncGenerator[SendResult, None]:
-    """Send the bodies; their results in the same order."""
+    """Send the bodies; returns their results in the same order."""
     from orbitmq.runtime.system import system_runtime
 
     waiting: deque[asyncio.Task[SendResult]] = deque()

@@ -59,7 +59,7 @@ def silenced() -> Iterator[TextIO]:
 
 
 def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark) -> View:
-    """Run a job in a session of its own; its report."""
+    """Run a job in a session of its own; returns its report."""
     from orbitmq.spark.jobs.failures import explained
     from orbitmq.spark.session import session
 

@@ -102,7 +102,7 @@ class View:
         return found | {"left_out": found.get("left_out", left_out)}
 
     def show(self, *, as_json: bool, one_line: bool = False) -> int:
-        """Print the view; the exit code."""
+        """Print the view; returns the exit code."""
         if as_json:
             print_json(self.as_json(), one_line=one_line)
         else:
@@ -173,7 +173,7 @@ class Screen:
             self._live.stop()
 
     def show(self, one: View | Line) -> int:
-        """Print one piece; the exit code that it asks for."""
+        """Print one piece; returns the exit code that it asks for."""
         if isinstance(one, Line):
             return self._line(one)
         if one.moment and not self._as_json and sys.stdout.isatty():

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-# Of a larger body only the begin is shown; the download has all of it.
+# A larger body is shown only up to here; the download has all of it.
 MOST_BYTES: Final = 64 * 1024
 # Characters of a body in a list of messages.
 FIRST_LINE: Final = 100

@@ -23,7 +23,7 @@ class Texts:
         return WORDS[key][self._at]
 
     def of(self, sentence: Said | None) -> str:
-        """A sentence with its values; of a count of 1 the form for one is taken, if there is one."""
+        """A sentence with its values; a count of 1 takes the singular, if the language has one."""
         if sentence is None:
             return ""
         single = f"{sentence.key}.1"

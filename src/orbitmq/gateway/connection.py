@@ -28,7 +28,7 @@ from orbitmq.wire.addresses import joined
 # Sixteen bodies of 4 MiB under way. Each connection may hold this much that has arrived and was not read, and
 # as much that waits to be sent.
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
-# Of all connections: as many as may wait for messages (maxPopPollingSize), and as many again.
+# The most calls of all connections: as many as may wait for messages (maxPopPollingSize), twice.
 MAX_CALLS: Final = 200_000
 HIGH_WATER_BYTES: Final = 256 * 1024
 # Within this time a client has sent its preface and its settings.

@@ -323,7 +323,7 @@ class HeaderReader:
 
 
 def _unpack(buf: Readable, pos: int, end: int, out: Writable) -> int:
-    """Decode Huffman code into ``out``; the number of bytes, or -1 when the code is invalid."""
+    """Decode Huffman code into ``out``; returns the number of bytes, or -1 when the code is invalid."""
     node = 0
     used = 0
     for i in range(pos, end):

@@ -502,7 +502,7 @@ class Http2Connection:
         self._out += head
 
     def send(self, stream: int, data: memoryview) -> int:
-        """Send what the windows take, at most :data:`MAX_TURN_BYTES`; how many bytes."""
+        """Send what the windows take, at most :data:`MAX_TURN_BYTES`; returns how many bytes."""
         found = self._streams.get(stream)
         if found is None:
             return 0

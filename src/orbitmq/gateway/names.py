@@ -31,7 +31,7 @@ _ACCEPTED: Final[Mapping[str, tuple[MessageType, ...]]] = {
     "TRANSACTION": (MessageType.TRANSACTION,),
     MIXED: ALL_TYPES,
 }
-# Also of a topic whose type says nothing here: with none at all Java's client does not start.
+# Shown also for a topic whose type says nothing here: without any, Java's client does not start.
 _NORMAL_ONLY: Final = (MessageType.NORMAL,)
 
 

@@ -271,7 +271,7 @@ class PlainSends:
         return found
 
     def _append(self, topic: PlainTopic, queue_id: int, buf: Readable) -> int:
-        """Append the record; its offset in its queue, or -1."""
+        """Append the record; returns its offset in its queue, or -1."""
         parts = self.parts
         slot = topic.slots[queue_id]
         length = parts[2 * P_BODY + 1]

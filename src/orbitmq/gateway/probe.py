@@ -91,7 +91,7 @@ async def probe(network: Network, host: str, port: int, tls: Tls | None = None) 
             if tls is None:
                 transport, _ = await network.connect(lambda: asking, host, port)
                 return await asking.found
-            # Loaded by brokers that speak TLS only.
+            # Only brokers that speak TLS load this module.
             from orbitmq.runtime.tls import ClientTlsLayer
 
             layer = ClientTlsLayer(tls, asking, joined(host, port), host)

@@ -11,7 +11,7 @@ from orbitmq.gateway.framing import percent_encoded, timeout_ms
 from orbitmq.gateway.hpack import block_of
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
-# Its calls are known by these names: Health.Check.
+# The calls of the health service are known by these names: Health.Check.
 HEALTH: Final = "/grpc.health.v1.Health/"
 _CONTENT_TYPE = "application/grpc"
 _ENCODINGS = frozenset({"identity", "gzip"})

@@ -149,7 +149,7 @@ class StreamCall:
         return True
 
     def only(self) -> bytes | None:
-        """The one message of a request that has ended; None: it has not, or is another."""
+        """The only message of a request that has ended; None: it has not ended, or has several messages."""
         if not self.ended or self._failure is not None or len(self._queue) != 1:
             return None
         packed, message = self._queue[0]

@@ -59,7 +59,7 @@ ALERTS: Final = (
         "1m",
         f"{_NODE} refuses messages for its store or disk",
     ),
-    # Of two brokers of a name.
+    # For two brokers of one name.
     Alert(
         "ReplicaNotInSync",
         'orbitmq_ha_in_sync_replicas < 2 and on (instance) orbitmq_role{role="master"} == 1',

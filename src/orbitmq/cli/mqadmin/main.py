@@ -75,7 +75,7 @@ ELSEWHERE = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line behind ``orbitmq mqadmin``; the exit code."""
+    """Run the command line behind ``orbitmq mqadmin``; returns the exit code."""
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h", "help") and len(arguments) <= 1:
         print(overview())

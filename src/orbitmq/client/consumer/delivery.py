@@ -75,7 +75,7 @@ class Delivery(ABC):
         # The entry of a message that comes to the user's code now.
         self._begun = (DeliveryState.HANDLER, 0)
         self.expiry_s = min(EXPIRY_CHECK_S, consume_timeout_s / 4)
-        # One more, since a message may have been begun at the end of its round.
+        # One round more, since a message may have been begun at the end of its round.
         self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
 
     def start(self) -> None:

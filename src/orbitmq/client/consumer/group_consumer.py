@@ -188,7 +188,7 @@ class GroupConsumer(AsyncContext):
                 await self._offsets.load()
             self._life.check_here()  # it may have been closed meanwhile
         except BaseException:
-            # Also after a cancellation: a member that reads nothing would keep its share of the queues.
+            # Leave the group after a cancellation, too: a member that reads nothing would keep its queues.
             await self.close()
             raise
         await self._begin()

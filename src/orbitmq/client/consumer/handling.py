@@ -59,7 +59,7 @@ class UserCode:
         if is_async(listener):
             return listener  # type: ignore[return-value]  # seen to be async
         if self._pool is None:
-            # Not the threads that compress bodies and write files, which slow handlers would block.
+            # Not the pool that compresses bodies and writes files, which slow handlers would block.
             self._pool = self._threads.pool(self._most)
         return in_threads(listener, self._pool)
 

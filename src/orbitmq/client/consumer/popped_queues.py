@@ -73,7 +73,7 @@ class PoppedQueues:
         self._batch_size = batch_size
         self._invisible_s = invisible_s
         self._most_redeliveries = most_redeliveries
-        # They outlive the pop loops: leases are renewed and ended until the last handler has returned.
+        # These tasks outlive the pop loops: leases are renewed and ended until the last handler has returned.
         self._settling = Background(f"leases of {options.group}")
         self._leases = Leases(client, calls, self._pops, options.group, self._settling)
         self._poppers: dict[MessageQueue, Popper] = {}

@@ -142,7 +142,7 @@ class Redelivery:
             return False
         # WAIT: a broker wrote it into the copy of an earlier retry; this send must wait for disk and slaves.
         properties = without(message.properties, _NOT_SENT_ANEW)
-        # In a first delivery they come from the sender: it may have sent on a message that was in a retry.
+        # In a first delivery these come from the sender, which may have sent on a retried message.
         if not message.reconsume_times or property_names.ORIGIN_MESSAGE_ID not in properties:
             properties[property_names.ORIGIN_MESSAGE_ID] = message.offset_message_id
         properties[property_names.RETRY_TOPIC] = self._namespace.full(message.topic)

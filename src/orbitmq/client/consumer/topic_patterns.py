@@ -58,7 +58,7 @@ class TopicPatterns:
         self._found.setdefault(pattern, set())
 
     def remove(self, pattern: re.Pattern[str]) -> set[str]:
-        """Look for this pattern no longer; the topics that were subscribed to because of it."""
+        """Look for this pattern no longer; returns the topics that were subscribed to because of it."""
         self._wanted.pop(pattern, None)
         return self._found.pop(pattern, set())
 

@@ -371,7 +371,7 @@ class BrokerCalls:
         return address
 
     async def recall(self, group: str, topic: str, handle: str, timeout_ms: int) -> str:
-        """Take back a message that waits for its time (RECALL_MESSAGE); its unique id.
+        """Take back a message that waits for its time (RECALL_MESSAGE); returns its unique id.
 
         Raises:
             ValidationError: not a handle; BrokerError, TransportError, TopicNotFoundError: not done.

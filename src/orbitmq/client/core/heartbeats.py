@@ -62,7 +62,7 @@ class Heartbeats:
         self.told: set[str] = set()
         self._again: set[str] = set()
         self._refused: dict[str, BrokerError] = {}
-        # Of the brokers that answered a heartbeat.
+        # The protocol versions of the brokers that answered a heartbeat.
         self._versions: dict[str, int] = {}
         self._turn = asyncio.Lock()
 

@@ -196,7 +196,7 @@ class PopCalls:
         }
 
     async def change(self, group: str, receipt: Receipt, invisible_ms: int) -> Receipt:
-        """Let a message stay invisible for ``invisible_ms`` from now on; its new receipt.
+        """Let a message stay invisible for ``invisible_ms`` from now on; returns its new receipt.
 
         Raises:
             BrokerError: NO_MESSAGE, it is not in flight under this receipt; TransportError: no answer.

@@ -13,7 +13,7 @@ REFRESH_MS = 30_000
 EAGER_INTERVAL_MS = 200
 # Interval of refreshes while a broker of the route is missing or not writable...
 WATCH_INTERVAL_MS = 500
-# ...for this long after it went; then the normal interval is enough.
+# ...until this long after the broker went; then the normal interval is enough.
 WATCH_FOR_MS = 600_000
 # How long a route is refreshed every WATCH_INTERVAL_MS after a dead address or a stale answer.
 SUSPECT_FOR_MS = 30_000

@@ -156,7 +156,7 @@ class ConsumeTrace(ConsumeHook):
     def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
         self._tracer = tracer
         self._namespace = namespace
-        # Not more than messages are in flight.
+        # At most as many entries as messages in flight.
         self._requests: dict[int, str] = {}
 
     def before(self, context: ConsumeContext) -> None:

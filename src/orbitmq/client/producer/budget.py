@@ -34,7 +34,7 @@ class RetryBudget(msgspec.Struct, gc=False):
         return self.deadline_ms - now_ms
 
     def begin_attempt(self, now_ms: float, *, alternatives: bool = True) -> float | None:
-        """Take one attempt; its timeout in ms, or None when tries or time are used up.
+        """Take one attempt; returns its timeout in ms, or None when tries or time are used up.
 
         Args:
             alternatives: whether a later attempt could use another broker. Without one, waiting for the

@@ -181,7 +181,7 @@ class OutgoingFactory:
             text += _checked_text({property_names.SHARDING_KEY: str(ordering_key)})
         fields = self._fields(message.topic, flags, message.flag, text)
         if message.topic.startswith(RETRY_PREFIX):
-            # SK-15: both stay in the properties too.
+            # SK-15: both counts stay in the properties, too.
             if property_names.RECONSUME_TIME in properties:
                 fields["j"] = properties[property_names.RECONSUME_TIME]
             if property_names.MAX_RECONSUME_TIMES in properties:

@@ -159,7 +159,7 @@ class Appender(QueueTable):
         props_length: int,
         tags_code: int,
     ) -> int:
-        """Build one record in the write batch; its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
+        """Build one record in the write batch; returns its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
         size = self.record_bytes(body_length, topic_length, props_length, born_length)
         room = self.check_room(slot, size, 1)
         if room != 0:
