@@ -69,6 +69,12 @@ class Wire(asyncio.Transport):
         for part in parts:
             self.raw += part
 
+    def pause_reading(self) -> None:
+        """Chunks are delivered all the same."""
+
+    def resume_reading(self) -> None:
+        pass
+
     def get_write_buffer_size(self) -> int:
         return 0
 
@@ -348,12 +354,12 @@ def cut(stream: bytes, draw: random.Random, largest: int = 4000) -> list[bytes]:
     return chunks
 
 
-def stream(seed: int, count: int, *, common: bool = False) -> tuple[list[bytes], list[bytes]]:
+def stream(seed: int, count: int, frames: Frames | None = None) -> tuple[list[bytes], list[bytes]]:
     """Chunks that warm a broker up, and chunks of ``count`` frames of all kinds.
 
     Sends and pulls never share a chunk: how much of its own chunk a pull sees is up to the store.
     """
-    frames = Frames(seed, common=common)
+    frames = frames or Frames(seed)
     first = frames.warm_up()
     chunks: list[bytes] = []
     alike: list[bytes] = []

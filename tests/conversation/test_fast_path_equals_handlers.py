@@ -73,7 +73,7 @@ def compare(ours: Outcome, theirs: Outcome) -> None:
 @pytest.mark.behaviour("AU-26")
 @pytest.mark.parametrize("seed", range(6))
 def test_signed_requests_and_those_of_a_namespace_take_it_too(seed: int) -> None:
-    first, rest = stream(seed, 120, common=True)
+    first, rest = stream(seed, 120, Frames(seed, common=True))
     common: dict[str, Any] = {"seed": seed, "mapped_file_size_commit_log": 8 << 20}
     ours = play(first + rest, **common)
     compare(ours, play(first + rest, **common, fast=False))

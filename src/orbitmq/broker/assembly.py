@@ -85,7 +85,6 @@ from orbitmq.broker.quotas.attach import attach as quotas
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.role import Role, RoleState, role_of_setting
-from orbitmq.broker.rpc_times import RpcTimes
 from orbitmq.broker.statistics import Counters, Stats
 from orbitmq.broker.storage import StoreLife, StoreTopics, made_now, store_config
 from orbitmq.broker.timers.attach import attach as timers
@@ -182,7 +181,7 @@ def assemble(
     parts = [
         *shared,
         *(component for each in attached for component in each.components),
-        Serving(doors, router, _fast_path(services, doors.times), services.events, port),
+        Serving(doors, router, _fast_path(services, doors), services.events, port),
         services.registration,
     ]
     for part in parts:
@@ -359,7 +358,7 @@ def _connect(s: Services) -> None:
     subscribe(SettingsChanged, settings_changed)
 
 
-def _fast_path(s: Services, times: RpcTimes | None) -> FastPath:
+def _fast_path(s: Services, doors: Doors) -> FastPath:
     return FastPath(
         s.config,
         s.role,
@@ -373,7 +372,8 @@ def _fast_path(s: Services, times: RpcTimes | None) -> FastPath:
         s.long_polling,
         s.counters,
         s.runtime.host,
-        times,
+        doors.times,
+        doors.resume,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from orbitmq.auth.changes import CHANGES
 from orbitmq.auth.gate import AuthGate
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 VIP_PORT_DISTANCE = 2
 DRAIN_LIMIT_SECONDS = 2.0
 
+# Of a pull's system flags.
+ALL_FLAGS: Final = -1
+
 
 class Doors:
     """Where requests come in: to the fast path first, then to the router.
@@ -46,7 +50,7 @@ class Doors:
         server: the broker's port, once it listens.
         takers: doors of extensions, for connections that begin with these bytes instead of a frame.
         tls: of all ports of the broker.
-        guard: asked before router and fast path. When it has a gate, the router has all requests.
+        guard: asked before the router. The fast path takes only such requests as it has let pass before.
         meter: counts what clients send and receive, while there are quotas; else ``None``. A
             metered connection has its requests go to the router.
         times: of requests, if metrics are asked for.
@@ -152,7 +156,11 @@ class Doors:
             if server is not None:
                 await server.stop()
 
-    def _handle(self, connection: ServerConnection, command: Command) -> Answer:
+    def resume(self, connection: ServerConnection, command: Command, kept_flags: int) -> None:
+        """Handle a pull that waited on the fast path, with these of its system flags."""
+        connection.handle_with(partial(self._handle, kept_flags=kept_flags), command)
+
+    def _handle(self, connection: ServerConnection, command: Command, kept_flags: int = ALL_FLAGS) -> Answer:
         if self.router is None:
             raise RemotingError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -161,6 +169,11 @@ class Doors:
         sender = None
         if self.guard.gate is not None or command.code in DANGEROUS:
             sender = self.guard.check(connection, command)
+            if sender is not None and self.fast_path is not None:
+                self.fast_path.permit(connection, sender, command)
+        if kept_flags != ALL_FLAGS:
+            # Not before: the client signed the flags as they came.
+            command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
         if self.meter is not None:
             self.meter.came(
                 connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
@@ -181,7 +194,7 @@ class Doors:
         return handle(connection, command)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        if self.fast_path is None or self.guard.gate is not None or connection.metered:
+        if self.fast_path is None or connection.metered:
             return start
         return self.fast_path.on_chunk(connection, buffer, start, end)
 

@@ -271,7 +271,11 @@ class Connection(asyncio.BufferedProtocol):
         handle = self._endpoint.handle
         if handle is None:
             self._answer(command, protocol.not_supported(command))
-            return
+        else:
+            self.handle_with(handle, command)
+
+    def handle_with(self, handle: Handler, command: Command) -> None:
+        """Give a request to this handler, and send its answer."""
         try:
             result = handle(self, command)
         except Exception as error:

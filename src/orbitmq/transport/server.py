@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
@@ -58,6 +58,7 @@ class ServerConnection(Connection):
 
     Attributes:
         born: a place for the broker to keep the client's address as records have it; empty until it does.
+        caller: a place for the broker to keep whose signature it has checked; None until it does.
         clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
         metered: the server's ``on_send`` is called for what it takes.
@@ -65,7 +66,7 @@ class ServerConnection(Connection):
         secured: it speaks TLS.
     """
 
-    __slots__ = ("_rest", "_server", "born", "clock", "idle_checks", "metered", "number", "secured")
+    __slots__ = ("_rest", "_server", "born", "caller", "clock", "idle_checks", "metered", "number", "secured")
 
     pauses_reading = True
 
@@ -73,6 +74,7 @@ class ServerConnection(Connection):
         super().__init__(endpoint)
         self._server = server
         self.born = b""
+        self.caller: Any = None
         self.clock = PeerClock()
         self.idle_checks = 0
         self.number = 0

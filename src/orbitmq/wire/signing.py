@@ -141,9 +141,10 @@ class SigningKey:
         Raises:
             FrameError: a field without a UTF-8 form.
         """
-        return b64encode(self._digest(signed_content(ext), body)).decode()
+        return b64encode(self.digest(signed_content(ext), body)).decode()
 
-    def _digest(self, *parts: bytes | bytearray | memoryview) -> bytes:
+    def digest(self, *parts: bytes | bytearray | memoryview) -> bytes:
+        """The HMAC-SHA1 of these parts, one behind the other."""
         inner = self._inner.copy()
         for part in parts:
             inner.update(part)
@@ -153,7 +154,7 @@ class SigningKey:
 
     def made_digest(self, text: bytes, digest: bytes) -> bool:
         """Whether this is the HMAC-SHA1 of a text."""
-        return hmac.compare_digest(self._digest(text), digest)
+        return hmac.compare_digest(self.digest(text), digest)
 
     def made(self, command: Command) -> bool:
         """Whether the signature of a received request was made with this key."""

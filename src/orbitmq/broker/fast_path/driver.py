@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+from orbitmq.auth.gate import Sender
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.durability import Durability, Late, Release, with_code
@@ -14,13 +16,16 @@ from orbitmq.broker.events import (
     OffsetsReset,
     PullPermitted,
     QuotasChanged,
+    RightsChanged,
     SettingsChanged,
     TableSaved,
     TopicChanged,
 )
 from orbitmq.broker.fast_path import layout
+from orbitmq.broker.fast_path.callers import Callers
 from orbitmq.broker.fast_path.frames import FastFrames
-from orbitmq.broker.fast_path.held_frame import HeldFrame
+from orbitmq.broker.fast_path.held_frame import HeldFrame, Resume
+from orbitmq.broker.fast_path.keys import NOBODY, Caller
 from orbitmq.broker.fast_path.permits import Permits
 from orbitmq.broker.fast_path.timed import Chunk
 from orbitmq.broker.messaging.held_pulls import LongPolling
@@ -39,6 +44,16 @@ from orbitmq.store.log.append import pack_host
 from orbitmq.store.ports import HotStore
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.bodies.topic import TopicFilterType
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
+
+# The field that names the topic, for each request that the fast path takes.
+_SEND_TOPICS: Final[dict[int, str]] = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+}
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
 class FastPath:
@@ -47,6 +62,11 @@ class FastPath:
     A topic has queues in the fast path's table while nothing makes sends to it special. A (group, topic) may
     pull there once the ordinary handler has let one of its pulls pass, until a change could alter that
     decision. A change costs the same with any number of topics.
+
+    Where keys are asked for, a user may do there what the gate has let it do, until it or its rules change.
+
+    Args:
+        resume: hands a pull that waited to the ordinary handler.
     """
 
     def __init__(
@@ -64,6 +84,7 @@ class FastPath:
         counters: Counters,
         host: HostFacts,
         times: RpcTimes | None,
+        resume: Resume,
     ) -> None:
         self._times = times
         # The chunk whose requests are timed.
@@ -72,6 +93,9 @@ class FastPath:
         self.on_chunk = self._on_chunk if times is None else self._on_timed_chunk
         self._config = config
         self._host = host
+        self._resume = resume
+        self._asks = config.authentication_enabled
+        self._callers = Callers()
         self._role = role
         self._store = store
         self._durability = durability
@@ -89,7 +113,7 @@ class FastPath:
         self._earlier_out = 0
         self._earlier_found = 0
         self._generation = 0
-        self._permits = Permits(self._frames.pulls.permitted)
+        self._permits = Permits(self._frames.pulls.permitted, self._callers.forget_all)
         # Topics whose rows are to be updated before the next chunk.
         self._stale: dict[str, None] = {}
         # Topics that only the ordinary handlers serve.
@@ -109,6 +133,7 @@ class FastPath:
         subscribe(OffsetsReset, lambda event: self._permits.forget_group(event.group))
         subscribe(PullPermitted, self._permit)
         subscribe(QuotasChanged, self._quotas_changed)
+        subscribe(RightsChanged, lambda event: self._callers.forget(event.user))
 
     def begin(self) -> None:
         """Add all topics before the first chunk; called once, when the tables have been read."""
@@ -140,7 +165,7 @@ class FastPath:
 
     def _make_frames(self) -> FastFrames:
         config, store = self._config, self._store
-        return FastFrames(
+        frames = FastFrames(
             store.appender,
             store.lookup,
             layout.texts(
@@ -153,6 +178,8 @@ class FastPath:
             max_pull_count=config.transfer_max_count,
             max_pull_bytes=config.transfer_max_bytes,
         )
+        frames.keys.asks = self._asks
+        return frames
 
     def _settings_changed(self) -> None:
         stale = self._takes_sends != self._may_take_sends()
@@ -174,7 +201,8 @@ class FastPath:
         self._earlier_found = self.pulls_found
         self._fixed = self._fixed_settings()
         self._frames = self._make_frames()
-        self._permits = Permits(self._frames.pulls.permitted)
+        self._permits = Permits(self._frames.pulls.permitted, self._callers.forget_all)
+        self._callers.forget_all()
         self._generation += 1
         self._new_month_ms = 0
 
@@ -186,6 +214,8 @@ class FastPath:
         for topic in self._limited ^ event.topics:
             self._topic_changed(topic)
         self._limited = event.topics
+        # A connection is counted by its user from its next request on, if that is limited now.
+        self._callers.forget_all()
 
     def _table_saved(self, event: TableSaved) -> None:
         if event.table == TOPICS:
@@ -222,6 +252,26 @@ class FastPath:
         )
         if event.tags is not None and not event.filter.passes_all:
             self._frames.pulls.know_expression(event.tags.encode(), event.filter.codes, event.filter.count)
+
+    def permit(self, connection: ServerConnection, sender: Sender, command: Command) -> None:
+        """The gate let a request pass: the fast path may take such requests of its user from now on."""
+        if sender.passed_by:
+            return
+        user = sender.user
+        caller: Caller | None = connection.caller
+        if caller is None or not caller.is_open or caller.name != user.name:
+            caller = connection.caller = self._callers.of(user, connection.remote[0])
+        field = _SEND_TOPICS.get(command.code)
+        frames, ext = self._frames, command.ext
+        if field is not None:
+            row = frames.topics.row_of(_name(ext.get(field, "")))
+            if row >= 0:
+                self._callers.grew(caller.allow_send(row))
+        elif command.code in _PULLS:
+            group, topic = ext.get("consumerGroup", ""), ext.get("topic", "")
+            row = frames.pulls.permitted.row_of(_name(group) + b"\0" + _name(topic))
+            if row >= 0:
+                self._callers.grew(caller.allow_pull(row))
 
     def _refresh(self) -> None:
         """Bring the rows of changed topics up to date."""
@@ -304,6 +354,9 @@ class FastPath:
         if not born:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
+        if self._asks:
+            frames.keys.caller = connection.caller or NOBODY
+            frames.keys.signed = not connection.secured
         frames.sends.holds = durability.holds
         found = frames.pulls.found
         try:
@@ -337,7 +390,7 @@ class FastPath:
         """Let a pull wait; ``False`` when too many pulls wait: the ordinary handler tells the client."""
         pulls = self._frames.pulls
         topic = self._permits.keys[pulls.park_row][1]
-        waiter = HeldFrame(connection, frame, pulls.park_offset, self._wake)
+        waiter = HeldFrame(connection, frame, pulls.park_offset, connection.caller, self._wake, self._resume)
         return self._long_polling.park(topic, pulls.park_queue, waiter, pulls.park_ms)
 
     def _wake(self, waiter: HeldFrame) -> bool | None:
@@ -347,6 +400,10 @@ class FastPath:
         frames = self._frames
         connection = waiter.connection
         born = connection.born
+        if self._asks:
+            # The signature was checked when the pull came.
+            frames.keys.caller = waiter.caller or NOBODY
+            frames.keys.signed = False
         while True:
             frames.pulls.commits = False  # the pull's offset was committed when the pull came
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
@@ -415,3 +472,7 @@ class FastPath:
     def pulls_found(self) -> int:
         """Pulls that found messages on the fast path."""
         return self._earlier_found + int(self._frames.pulls.found)
+
+
+def _name(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

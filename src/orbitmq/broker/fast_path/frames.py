@@ -19,6 +19,7 @@ import cython
 
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.fields import Fields
+from orbitmq.broker.fast_path.keys import Keys
 from orbitmq.broker.fast_path.names import NameTable
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.fast_path.responses import Responses
@@ -70,6 +71,7 @@ class FastFrames:
         sends, pulls: the two halves, with their results for the caller.
         topics, pulls.permitted: the topics that may be sent to, and each (group, topic) that may pull; the
             caller fills them between calls.
+        keys: asked about each frame, when the broker asks for keys.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
         reason, frame_end, left: results of the last :meth:`feed`.
@@ -87,11 +89,13 @@ class FastFrames:
     ) -> None:
         self.scan = HeaderScan()
         fields = Fields(self.scan)
+        self.keys = Keys(fields)
         self.topics = NameTable(layout.T_WIDTH)
         self.now = Responses(texts, NOW_BYTES)
         self.sends = Sends(
             appender,
             fields,
+            self.keys,
             self.topics,
             texts,
             self.now,
@@ -104,6 +108,7 @@ class FastFrames:
             appender,
             lookup,
             fields,
+            self.keys,
             self.topics,
             self.now,
             max_count=max_pull_count,
@@ -144,11 +149,19 @@ class FastFrames:
             address = cython.cast(bytes_in, born)
             born_length = len(born)
             PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
-            with cython.nogil:
+            if self.keys.signed:
+                # Each signature takes the interpreter's lock: it is kept meanwhile.
+                self.keys.chunk = buffer
                 start = self._run(cython.cast(bytes_in, view.buf), start, end, address, born_length)
+                self.keys.chunk = b""
+            else:
+                with cython.nogil:
+                    start = self._run(cython.cast(bytes_in, view.buf), start, end, address, born_length)
             PyBuffer_Release(cython.address(view))
         else:
+            self.keys.chunk = buffer
             start = self._run(buffer, start, end, born, len(born))
+            self.keys.chunk = b""
         self.left = self._left()
         return start
 
@@ -186,5 +199,5 @@ class FastFrames:
         if code in (SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND_MESSAGE):
             return self.sends.send(buf, end, born, born_length, code)
         if code == PULL_MESSAGE or (code == LITE_PULL_MESSAGE and self.lite_pull):
-            return self.pulls.pull(buf)
+            return self.pulls.pull(buf, end)
         return ORDINARY

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
+from orbitmq.broker.fast_path.keys import Caller
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.command import Command
 from orbitmq.wire.frame import decode_frame
+
+# Handles a pull that waited: its connection, the request as it came, and the system flags to keep.
+Resume: TypeAlias = Callable[[ServerConnection, Command, int], None]
 
 
 class HeldFrame:
@@ -14,45 +20,51 @@ class HeldFrame:
 
     When messages come, the frame goes through the fast path again, which then finds them. All other cases
     (its time is over, its topic is gone, the fast path no longer takes it) are left to the ordinary
-    handler.
+    handler, which gets the request as it came, so that its signature is right, and the flags to keep of it.
+
+    Args:
+        caller: who made the request, None: the broker asks nobody for keys.
+        answer: answers from the fast path; None: it does not take the request.
+        ordinary: hands a request to its handler, with the flags to keep of it.
     """
 
-    __slots__ = ("_answer", "connection", "frame", "offset")
+    __slots__ = ("_answer", "_ordinary", "caller", "connection", "frame", "offset")
 
     def __init__(
         self,
         connection: ServerConnection,
         frame: bytes,
         offset: int,
+        caller: Caller | None,
         answer: Callable[[HeldFrame], bool | None],
+        ordinary: Resume,
     ) -> None:
         self.connection = connection
         self.frame = frame
         self.offset = offset
+        self.caller = caller
         self._answer = answer
+        self._ordinary = ordinary
 
     @property
     def gone(self) -> bool:
         return self.connection.closed
 
     def is_of(self, user: str) -> bool:
-        """A request with a signature is never parked."""
-        return False
+        return self.caller is not None and self.caller.name == user
 
     def wake(self) -> bool:
         """Answer from the fast path; ``False`` when there is still no message to read."""
         answered = self._answer(self)
         if answered is None:
-            self._ordinary(~PullFlag.COMMIT_OFFSET)
+            self._handle(~PullFlag.COMMIT_OFFSET)
             return True
         return answered
 
     def expire(self) -> None:
         """Answer that no message arrived."""
-        self._ordinary(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
+        self._handle(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
 
-    def _ordinary(self, kept_flags: int) -> None:
+    def _handle(self, kept_flags: int) -> None:
         # The pull's offset was committed when the pull came; a later commit must not be undone.
-        command = decode_frame(self.frame)
-        command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
-        self.connection.dispatch(command)
+        self._ordinary(self.connection, decode_frame(self.frame), kept_flags)

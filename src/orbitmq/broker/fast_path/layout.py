@@ -69,6 +69,11 @@ COMMON_FIELDS = {
     "__ZONE_NAME": 20,
     "__ZONE_MODE": 21,
 }
+# Kinds of requests, by the order in which their fields are signed.
+SIGNED_SEND = 0
+SIGNED_SEND_V2 = 1
+SIGNED_PULL = 2
+
 _SEND_FIELDS = {
     "producerGroup": 0,
     "topic": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.fast_path import layout
@@ -17,12 +18,16 @@ MAX_NUMBERS = 4_000_000
 class Permits:
     """Rows of permitted pulls. A forgotten row points to a topic without queues.
 
+    Args:
+        cleared: called when all rows are gone, as they were too many.
+
     Attributes:
         keys: group and topic of each row.
     """
 
-    def __init__(self, table: NameTable) -> None:
+    def __init__(self, table: NameTable, cleared: Callable[[], None]) -> None:
         self._table = table
+        self._cleared = cleared
         self.keys: list[tuple[str, str]] = []
         self._active: dict[tuple[str, str], tuple[int, bool]] = {}
         self._topics_of: dict[str, set[str]] = {}
@@ -80,3 +85,4 @@ class Permits:
         self._active.clear()
         self._topics_of.clear()
         self._groups_of.clear()
+        self._cleared()

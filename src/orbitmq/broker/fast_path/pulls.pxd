@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.broker.fast_path.fields cimport Fields
+from orbitmq.broker.fast_path.keys cimport Keys
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.names cimport FieldTable, NameTable
 from orbitmq.broker.fast_path.notes cimport PullNotes
@@ -27,6 +28,7 @@ cdef class Pulls:
     cdef Appender a
     cdef Lookup lookup
     cdef Fields fields
+    cdef Keys keys
     cdef HeaderScan scan
     cdef int64_t[::1] slots
     cdef NameTable topics
@@ -43,7 +45,7 @@ cdef class Pulls:
     cdef public int64_t found, found_lite, messages
 
     @cython.locals(pull=int64_t, expression=int64_t, topic=int64_t, sys_flag=int64_t, queue_id=int64_t, sub_version=int64_t, codes_count=int64_t, slot=Py_ssize_t)
-    cdef int pull(self, const uint8_t* buf) noexcept nogil
+    cdef int pull(self, const uint8_t* buf, Py_ssize_t end) noexcept nogil
     @cython.locals(i=int64_t, at=Py_ssize_t)
     cdef int64_t _expression(self, const uint8_t* buf) noexcept nogil
     @cython.locals(offset=int64_t, max_count=int64_t, max_bytes=int64_t, lowest=int64_t, highest=int64_t, in_place=bint, status=int)

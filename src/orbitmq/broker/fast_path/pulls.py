@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orbitmq.broker.fast_path.fields import Fields
+    from orbitmq.broker.fast_path.keys import Keys
     from orbitmq.broker.fast_path.responses import Responses
     from orbitmq.runtime.buffers import Readable
     from orbitmq.store.log.appender import Appender
@@ -83,6 +84,7 @@ class Pulls:
     Args:
         appender, lookup: the store's inner loops.
         fields: of the current request.
+        keys: asked whether its sender may pull.
         topics: which topics are known; permitted pulls name them by their slot.
         answers: takes the responses.
         max_count: most messages in one response; ``max_bytes`` likewise.
@@ -105,6 +107,7 @@ class Pulls:
         appender: Appender,
         lookup: Lookup,
         fields: Fields,
+        keys: Keys,
         topics: NameTable,
         answers: Responses,
         *,
@@ -114,6 +117,7 @@ class Pulls:
         self.a = appender
         self.lookup = lookup
         self.fields = fields
+        self.keys = keys
         self.scan = self.fields.scan
         self.slots = self.fields.slots
         self.topics = topics
@@ -146,7 +150,7 @@ class Pulls:
             self.expressions.put(b"*", [0, ALL_CODES])
         self.expressions.put(text, [self.expressions.keep_numbers(codes), count])
 
-    def pull(self, buf: Readable) -> int:
+    def pull(self, buf: Readable, end: int) -> int:
         if self.scan.flag & ONE_WAY or not self.names.fill(buf, self.scan):
             return ORDINARY
         if self.slots[P_GROUP] < 0 or self.slots[P_TOPIC] < 0:
@@ -180,6 +184,8 @@ class Pulls:
                 return ORDINARY
             codes_count = self.expressions.get(expression, X_CODES_COUNT)
         elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
+            return ORDINARY
+        if self.keys.asks and not self.keys.let_pull(buf, end, pull):
             return ORDINARY
         slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
         return self._read(buf, pull, expression, queue_id, sys_flag, slot, codes_count)

@@ -3,6 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.broker.fast_path.fields cimport Fields
+from orbitmq.broker.fast_path.keys cimport Keys
 from orbitmq.broker.fast_path.properties cimport Properties
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.names cimport FieldTable, NameTable
@@ -12,7 +13,7 @@ from orbitmq.wire.scan cimport HeaderScan
 
 ctypedef const uint8_t* bytes_in
 
-cdef int ORDINARY, NEED_ROOM, DRAIN, HANDLED, Q_NEXT, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE
+cdef int ORDINARY, NEED_ROOM, DRAIN, HANDLED, Q_NEXT, SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE, SEND, SEND_V2
 cdef int64_t INT_BAD
 cdef int S_GROUP, S_TOPIC, S_DEFAULT_TOPIC, S_DEFAULT_QUEUES, S_QUEUE_ID, S_SYS_FLAG, S_BORN, S_FLAG, S_PROPERTIES
 cdef int S_RECONSUME, S_UNIT_MODE, S_MAX_RECONSUME, S_BATCH
@@ -23,6 +24,7 @@ cdef int ONE_WAY, MAX_BATCH_ITEMS, MIN_ITEM_BYTES, ID_CHARS, LATER_BYTES, SYS_OR
 cdef class Sends:
     cdef Appender a
     cdef Fields fields
+    cdef Keys keys
     cdef HeaderScan scan
     cdef int64_t[::1] slots
     cdef NameTable topics

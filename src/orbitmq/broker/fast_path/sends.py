@@ -19,6 +19,7 @@ from orbitmq.store.queues import layout as store_layout
 
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.fields import Fields
+    from orbitmq.broker.fast_path.keys import Keys
     from orbitmq.broker.fast_path.layout import Texts
     from orbitmq.broker.fast_path.names import NameTable
     from orbitmq.runtime.buffers import Readable
@@ -33,6 +34,8 @@ NEED_ROOM = layout.NEED_ROOM
 DRAIN = layout.DRAIN
 HANDLED = layout.HANDLED
 INT_BAD = layout.INT_BAD
+SEND = layout.SIGNED_SEND
+SEND_V2 = layout.SIGNED_SEND_V2
 
 Q_NEXT = store_layout.Q_NEXT
 
@@ -74,6 +77,7 @@ class Sends:
     Args:
         appender: the store's inner loop for records.
         fields: of the current request.
+        keys: asked whether its sender may send.
         topics: which topics may be sent to.
         texts: constant parts of responses and properties.
         now: takes the responses that need not wait.
@@ -91,6 +95,7 @@ class Sends:
         self,
         appender: Appender,
         fields: Fields,
+        keys: Keys,
         topics: NameTable,
         texts: Texts,
         now: Responses,
@@ -99,6 +104,7 @@ class Sends:
     ) -> None:
         self.a = appender
         self.fields = fields
+        self.keys = keys
         self.scan = self.fields.scan
         self.slots = self.fields.slots
         self.topics = topics
@@ -143,6 +149,10 @@ class Sends:
         else:
             i = self.props.load(buf, self.scan.starts[i], self.scan.lengths[i], self.scan.escaped[i] != 0)
         if i == 0:
+            return ORDINARY
+        if self.keys.asks and not self.keys.let_send(
+            buf, end, topic, SEND if code == SEND_MESSAGE else SEND_V2
+        ):
             return ORDINARY
         slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
         if code == SEND_BATCH_MESSAGE:
