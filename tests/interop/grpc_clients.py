@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,34 @@ class Client:
             print(f"{self.name} {role}: {len(lines)} of {count}, exit code {done.returncode}")
             print("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
         return lines
+
+
+def fault(lines: list[Line], count: int) -> str:
+    """What is wrong with what a consumer received; empty when nothing is."""
+    bodies = Counter(line["body"] for line in lines)
+    missing = [f"body-{number}" for number in range(count) if f"body-{number}" not in bodies]
+    twice = [body for body, times in bodies.items() if times > 1]
+    wrong = [
+        line for line in lines if line["keys"] != line["body"].replace("body", "key") or line["tag"] != "tag"
+    ]
+    found = []
+    if missing:
+        found.append(f"{len(missing)} missing ({missing[0]})")
+    if twice:
+        found.append(f"{len(twice)} twice ({twice[0]})")
+    if wrong:
+        found.append(f"{len(wrong)} with other keys or tags ({wrong[0]})")
+    return ", ".join(found)
+
+
+def difference(lines: Sequence[Line], expected: set[str]) -> str:
+    """What is wrong with the bodies of what a consumer received; empty when nothing is."""
+    found = sorted(line["body"] for line in lines)
+    return (
+        ""
+        if found == sorted(expected)
+        else f"received {found[:5]} of {len(found)}, not {sorted(expected)[:5]}"
+    )
 
 
 def slug(text: str) -> str:

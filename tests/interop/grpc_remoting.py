@@ -6,23 +6,26 @@ what a gRPC client sends, Java's `DefaultMQPushConsumer` receives. Apache's clie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from benchmarks.remoting import Client as Remoting
 from benchmarks.servers import PeerUnavailableError, apache_classpath
-from tests.interop.grpc_clients import Client, Line, slug
+from tests.interop.grpc_clients import Client, Line, fault, slug
 from tests.interop.records import read_queue
 from tests.interop.world import World, running_java
 
 from orbitmq.message import sysflag
 from orbitmq.message.compression import CompressionType
-from orbitmq.message.record import decode_record
+from orbitmq.message.record import Record, decode_record
 
 # More than the 4096 bytes from which Java's producer compresses.
 PADDING = 9000
 TAGS = ("even", "odd")
+# As `orbitmq up` names slaves: broker-a-1.
+SLAVE = re.compile(r"-\d+$")
 
 
 class Remote:
@@ -35,8 +38,8 @@ class Remote:
     def __init__(self, folder: Path, told: Line) -> None:
         self._folder = folder
         self._name_server = told["name_server"]
-        (broker,) = told["brokers"].values()
-        self._broker_port = int(broker.rpartition(":")[2])
+        masters = [address for name, address in told["brokers"].items() if not SLAVE.search(name)]
+        self._ports = [int(address.rpartition(":")[2]) for address in masters]
         self._world: World | None = None
 
     def _java(self) -> World:
@@ -51,8 +54,7 @@ class Remote:
         options = {"ns": self._name_server, "topic": topic, "how": "sync", "count": count}
         with running_java(command, "Send", **options, padding=PADDING) as program:
             program.wait_for("done")
-        with Remoting(self._broker_port) as client:
-            records = [decode_record(each) for queue in range(4) for each in read_queue(client, topic, queue)]
+        records = [record for port in self._ports for record in _stored(port, topic)]
         found = {
             CompressionType(sysflag.compression_of(record.sys_flag)).name
             for record in records
@@ -78,18 +80,19 @@ class Remote:
         return self._java().admin([[*command.split(" "), "-n", self._name_server] for command in commands])
 
 
+def _stored(port: int, topic: str) -> list[Record]:
+    """The topic's records at one broker."""
+    with Remoting(port) as client:
+        return [decode_record(each) for queue in range(4) for each in read_queue(client, topic, queue)]
+
+
 def cells(
     clients: Sequence[Client],
     told: Line,
     remote: Remote,
     count: int,
-    fault: Callable[[list[Line], int], str],
 ) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Each cell by its name: a function that gives its fault.
-
-    Args:
-        fault: what is wrong with what was received of what gRPC clients sent.
-    """
+    """Each cell by its name: a function that gives its fault."""
     for sender in clients:
 
         def to_java(sender: Client = sender) -> str:

@@ -6,8 +6,10 @@ equal. Then each client chooses messages by SQL92, fails until they are dead let
 answers for a producer that died, and takes back a delayed message. January's flights go from each producer to
 all consumers at once (:mod:`tests.interop.grpc_flights`). The two programs of docs/grpc.md run
 first, and its test with client and broker in one process. Then both protocols
-(:mod:`tests.interop.grpc_remoting`), what operators see of running clients
-(:mod:`tests.interop.grpc_operators`), at last clusters of several brokers
+(:mod:`tests.interop.grpc_remoting`), and what operators see of running clients
+(:mod:`tests.interop.grpc_operators`). Whole runs do this at two groups with a slave each. Then they take a
+broker that asks for keys (:mod:`tests.interop.grpc_secured`), and kill masters while clients hold messages
+(:mod:`tests.interop.grpc_owners`). At last clusters of several brokers
 (:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
 ``build/``, Node's beside it (in whole runs only); Java's comes from Maven Central. A client that cannot be
 had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
@@ -17,66 +19,49 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import PeerUnavailableError, ServerError
-from tests.interop import grpc_clusters, grpc_flights, grpc_operators, grpc_remoting
+from tests.interop import (
+    grpc_clusters,
+    grpc_flights,
+    grpc_operators,
+    grpc_owners,
+    grpc_remoting,
+    grpc_secured,
+)
 from tests.interop.grpc_clients import (
     LIMIT_S,
-    ROOT,
     SLOWEST,
     Client,
     Line,
+    difference,
+    fault,
     java_client,
     node_client,
     page_test,
     python_client,
     slug,
 )
+from tests.interop.grpc_running import cluster
 
 from orbitmq import ConsumeFrom, Consumer
 from orbitmq.admin import Admin, GroupSettings
 
 JAVA_CLIENTS = ("5.0.8", "5.2.0")
+ONE_BROKER = ("--brokers", "1")
+# Each a master and a slave.
+TWO_GROUPS = ("--brokers", "2", "--replicas", "2")
 COUNT = 200
 SHORT_COUNT = 50
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, Any]]:
-    """`orbitmq up`, with what it prints."""
-    command = [
-        sys.executable,
-        "-m",
-        "orbitmq",
-        "up",
-        "--port",
-        "0",
-        "--brokers",
-        "1",
-        "--json",
-        "--dir",
-        str(folder),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
 
 
 async def prepare(name_server: str, failing: Sequence[str]) -> None:
@@ -104,24 +89,6 @@ async def ours(name_server: str, topic: str, group: str, count: int) -> list[Lin
 def receive_ours(name_server: str, topic: str, group: str, count: int) -> list[Line]:
     """What OrbitMQ's own consumer receives, for callers in a thread without an event loop."""
     return asyncio.run(ours(name_server, topic, group, count))
-
-
-def fault(lines: list[Line], count: int) -> str:
-    """What is wrong with what a consumer received; empty when nothing is."""
-    bodies = Counter(line["body"] for line in lines)
-    missing = [f"body-{number}" for number in range(count) if f"body-{number}" not in bodies]
-    twice = [body for body, times in bodies.items() if times > 1]
-    wrong = [
-        line for line in lines if line["keys"] != line["body"].replace("body", "key") or line["tag"] != "tag"
-    ]
-    found = []
-    if missing:
-        found.append(f"{len(missing)} missing ({missing[0]})")
-    if twice:
-        found.append(f"{len(twice)} twice ({twice[0]})")
-    if wrong:
-        found.append(f"{len(wrong)} with other keys or tags ({wrong[0]})")
-    return ", ".join(found)
 
 
 def page_fault(client: Client, endpoint: str) -> str:
@@ -190,16 +157,6 @@ def sender_cells(
 
 def failing_group(client: Client) -> str:
     return f"fail-{slug(client.name)}"
-
-
-def difference(lines: Sequence[Line], expected: set[str]) -> str:
-    """What is wrong with the bodies of what a consumer received; empty when nothing is."""
-    found = sorted(line["body"] for line in lines)
-    return (
-        ""
-        if found == sorted(expected)
-        else f"received {found[:5]} of {len(found)}, not {sorted(expected)[:5]}"
-    )
 
 
 def more_cells(
@@ -295,15 +252,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
             print("interop-grpc: with ORBITMQ_CI no client may be left out")
             return 1
-        with cluster(folder / "data") as told:
+        with cluster(folder / "data", *(ONE_BROKER if options.short else TWO_GROUPS)) as told:
             asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients + nodes]))
             failed = faults(cells(clients, told, count))
             for node in nodes:
                 failed += faults(sender_cells(node, [node, *clients[:1]], told, count))
             failed += faults(grpc_flights.cells(clients, told, folder, receive_ours, short=options.short))
             remote = grpc_remoting.Remote(folder / "java", told)
-            failed += faults(grpc_remoting.cells(clients, told, remote, count, fault))
+            failed += faults(grpc_remoting.cells(clients, told, remote, count))
             failed += faults(grpc_operators.cells(clients, told, remote, count))
+        if not options.short:
+            pair = [clients[0], clients[-1]]
+            failed += faults(grpc_secured.cells(pair, folder, count))
+            failed += faults(grpc_owners.cells(pair, folder, count))
         failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
     print(f"interop-grpc: {len(failed)} cells failed" if failed else "interop-grpc: all cells passed")
     for line in failed:

@@ -1,14 +1,45 @@
-"""An official client's program that runs while a cell of `make interop-grpc` does something else."""
+"""Programs that run while a cell of `make interop-grpc` does something else: `orbitmq up`, a client's."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from benchmarks.servers import child_settings
-from tests.interop.grpc_clients import LIMIT_S, Client, Line
+from tests.interop.grpc_clients import LIMIT_S, ROOT, Client, Line
+
+
+@contextmanager
+def cluster(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
+    """`orbitmq up` with these words, and what it prints."""
+    command = [
+        sys.executable,
+        "-m",
+        "orbitmq",
+        "up",
+        "--port",
+        "0",
+        "--json",
+        "--dir",
+        str(folder),
+        *words,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
 
 
 class Running:
@@ -19,6 +50,7 @@ class Running:
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
             [*client.command, role, endpoint, topic, group, str(count)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -43,6 +75,16 @@ class Running:
         """Whether it is done before the limit."""
         with self._changed:
             return self._changed.wait_for(done, LIMIT_S)
+
+    def go(self) -> None:
+        """Let roles go on that wait for a line: late and hold."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def ended(self) -> int:
+        """Wait until it has ended; its exit code."""
+        return self._process.wait(LIMIT_S)
 
     def end(self) -> None:
         self._process.kill()

@@ -3,14 +3,17 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -35,8 +38,13 @@ public final class Calls {
     }
 
     public static void main(String[] args) throws Exception {
-        ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(args[1])
-            .setRequestTimeout(Duration.ofSeconds(10)).build();
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(args[1])
+            .setRequestTimeout(Duration.ofSeconds(10));
+        String user = System.getenv("ACCESS_KEY");
+        if (user != null) {
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(user, System.getenv("SECRET_KEY")));
+        }
+        ClientConfiguration configuration = builder.build();
         String topic = args[2];
         String group = args[3];
         int count = Integer.parseInt(args[4]);
@@ -49,6 +57,10 @@ public final class Calls {
             steady(configuration, topic, count);
         } else if (args[0].equals("simple")) {
             simple(configuration, group, all, count);
+        } else if (args[0].equals("late")) {
+            late(configuration, group, all, count);
+        } else if (args[0].equals("hold")) {
+            hold(configuration, group, all);
         } else if (args[0].equals("sql")) {
             simple(configuration, group, Collections.singletonMap(topic,
                 new FilterExpression("number >= 10", FilterExpressionType.SQL92)), count);
@@ -127,6 +139,51 @@ public final class Calls {
                     seen++;
                 }
             }
+        }
+    }
+
+    private static void late(ClientConfiguration configuration, String group, Map<String, FilterExpression> all,
+            int count) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+        try (SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(configuration)
+                .setConsumerGroup(group).setAwaitDuration(Duration.ofSeconds(3)).setSubscriptionExpressions(all).build()) {
+            List<MessageView> messages = new ArrayList<>();
+            while (messages.size() < count && System.nanoTime() < end) {
+                for (MessageView message : consumer.receive(32, Duration.ofSeconds(60))) {
+                    told(message);
+                    messages.add(message);
+                }
+            }
+            System.in.read();
+            for (MessageView message : messages) {
+                try {
+                    consumer.ack(message);
+                    say("{\"acknowledged\": \"" + text(message) + "\"}");
+                } catch (ClientException error) {
+                    say("{\"failed\": \"" + text(message) + "\", \"why\": \""
+                        + error.getMessage().replace("\"", "'").replace("\n", " ") + "\"}");
+                }
+            }
+        }
+    }
+
+    private static void hold(ClientConfiguration configuration, String group, Map<String, FilterExpression> all)
+            throws Exception {
+        CountDownLatch free = new CountDownLatch(1);
+        try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
+                .setConsumerGroup(group).setSubscriptionExpressions(all).setMessageListener(message -> {
+                    told(message);
+                    try {
+                        free.await();
+                    } catch (InterruptedException error) {
+                        return ConsumeResult.FAILURE;
+                    }
+                    return ConsumeResult.SUCCESS;
+                }).build()) {
+            System.in.read();
+            free.countDown();
+            // The acknowledgements are on their way.
+            Thread.sleep(2000);
         }
     }
 

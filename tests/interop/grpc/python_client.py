@@ -2,12 +2,14 @@
 
     python_client.py ROLE ENDPOINT TOPIC GROUP COUNT
 
-ROLE is send, flights, steady, simple, push, sql, fail, transact, die, answer or recall. What is sent: bodies
+The variables ACCESS_KEY and SECRET_KEY of the environment are its keys, when they are set. ROLE is send,
+flights, steady, simple, late, push, hold, sql, fail, transact, die, answer or recall. What is sent: bodies
 ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received is acknowledged.
 ``flights`` sends the lines of the file GROUP: tag, key (or none) and body. ``steady`` sends 50 a second,
 whatever becomes of each; ``fail`` fails to handle what comes; ``sql`` takes numbers from 10 on. ``transact``
 commits one message, rolls one back, and leaves one to the question of the broker. ``die`` leaves one and ends
 without a goodbye; ``answer`` waits for one question. ``recall`` takes back one of two delayed messages.
+``late`` acknowledges only after a line of input; the listeners of ``hold`` end only then.
 """
 
 import json
@@ -111,6 +113,26 @@ def simple(configuration, topic, group, count, wanted=None):
     consumer.shutdown()
 
 
+def late(configuration, topic, group, count):
+    consumer = SimpleConsumer(configuration, group, {topic: FilterExpression()}, 3)
+    consumer.startup()
+    messages = []
+    end = time.monotonic() + LIMIT_S
+    while len(messages) < count and time.monotonic() < end:
+        for message in consumer.receive(32, 60) or []:
+            say_received(message)
+            messages.append(message)
+    sys.stdin.readline()
+    for message in messages:
+        body = message.body.decode()
+        try:
+            consumer.ack(message)
+            say(acknowledged=body)
+        except Exception as error:
+            say(failed=body, why=str(error))
+    consumer.shutdown()
+
+
 def sql(configuration, topic, group, count):
     simple(configuration, topic, group, count, FilterExpression("number >= 10", FilterType.SQL))
 
@@ -186,6 +208,24 @@ def recall(configuration, topic, _group, _count):
     producer.shutdown()
 
 
+def hold(configuration, topic, group, _count):
+    free = threading.Event()
+
+    class Listener(MessageListener):
+        def consume(self, message):
+            say_received(message)
+            free.wait()
+            return ConsumeResult.SUCCESS
+
+    consumer = PushConsumer(configuration, group, Listener(), {topic: FilterExpression()})
+    consumer.startup()
+    sys.stdin.readline()
+    free.set()
+    # The acknowledgements are on their way.
+    time.sleep(2)
+    consumer.shutdown()
+
+
 def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_s=1):
     done = threading.Event()
     seen = []
@@ -207,8 +247,9 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 
 
 def main(role, endpoint, topic, group, count):
-    configuration = ClientConfiguration(endpoint, Credentials())
-    roles = (send, flights, steady, simple, push, sql, fail, transact, die, answer, recall)
+    credentials = Credentials(os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", ""))
+    configuration = ClientConfiguration(endpoint, credentials)
+    roles = (send, flights, steady, simple, late, push, hold, sql, fail, transact, die, answer, recall)
     {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 
