@@ -381,7 +381,7 @@ async def test_a_refused_delivery_is_tried_again_every_second(broker: Broker, pe
     # Due after 1 s, refused then and after 2 and 3 s.
     await peer.runtime.clock.sleep(3.3)
     assert await peer.read(1) == []
-    store.acceptance.accept()
+    store.write_gate.accept()
     [record] = await peer.read(1, wait_ms=5000)
     assert record.body == b"late"
     assert 4000 <= record.store_timestamp - sent_ms <= 4050

@@ -79,7 +79,7 @@ async def test_puts_are_refused_in_one_order(broker: Broker, peer: BrokerPeer) -
     assert answer.remark == "the disk is full"
     await broker.change_role(Role.SLAVE)
     assert (await peer.send(b"", topic="no topic")).remark == "the disk is full"
-    broker.services.store.acceptance.accept()  # cleaning would do it minutes later
+    broker.services.store.write_gate.accept()  # cleaning would do it minutes later
     assert "slave" in ((await peer.send(b"", topic="no topic")).remark or "")
     await broker.change_role(Role.MASTER)
     assert (await peer.send(b"", topic="no topic")).code == ResponseCode.INVALID_PARAMETER

@@ -191,7 +191,7 @@ async def test_the_cut_is_counted(orbitmq_world: World) -> None:
     world = orbitmq_world
     tail = await lose_the_tail(world, 3, 5)
     await world.until(lambda: same_end(world))
-    cutting: TailTruncation = following(world).ours.cutting
+    cutting: TailTruncation = following(world).ours.truncation
     assert (cutting.times, cutting.size_bytes) == (1, len(tail))
 
 

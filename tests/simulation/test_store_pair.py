@@ -63,7 +63,7 @@ class Side:
         for topic, made in self.made.items():
             self.set_topic(topic)
             if made is not None:
-                self.store.made.resume(topic, made, copies=self.copies)
+                self.store.incarnations.resume(topic, made, copies=self.copies)
 
     def set_topic(self, topic: str) -> None:
         self.store.set_topic(topic, read_queues=QUEUES, write_queues=QUEUES, perm=6)
@@ -73,7 +73,7 @@ class Side:
         self.made[topic] = made
         self.set_topic(topic)
         if made is not None:
-            self.store.made.take(topic, made)
+            self.store.incarnations.take(topic, made)
 
     def hear_all(self, other: Side) -> None:
         """The other broker tells its topics, and where queues end that have no message there."""
@@ -161,7 +161,7 @@ class Pair:
         if topic in self.master.made:
             store.drop_topic(topic)
         self.master.tell(topic, None)
-        self.master.tell(topic, store.made.now(topic))
+        self.master.tell(topic, store.incarnations.now(topic))
         if self.linked:
             self.untold.append((store.end, topic))
         for queue in range(QUEUES):

@@ -41,7 +41,7 @@ class Tabled:
 
 
 def untold(side: Side) -> list[int]:
-    return [number for number in range(9) if number in side.exchange._untold]
+    return [number for number in range(9) if number in side.exchange._lagging]
 
 
 async def lead(pair: Pair) -> tuple[Link, Link]:
@@ -148,7 +148,7 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
     async with Pair(runtime) as pair:
         await lead(pair)
         assert pair.master.tables.feed.travels(OFFSETS)
-        pair.master.exchange._untold.note(7, lacked=1)
+        pair.master.exchange._lagging.note(7, lacked=1)
         await pair.sleep(1)
         assert untold(pair.slave) == []
 

@@ -102,7 +102,7 @@ async def test_a_batch_of_an_earlier_run_that_the_slave_never_knew_blocks_on(
         await pair.sleep(0.3)
         cut(*links)
         master.take("T", "g", 0, [5, 6, 7], now_ms=1000, invisible_ms=3_600_000, attempt_id=None)
-        pair.master.exchange._handed_out = SeenByFollower()  # as a new process has it
+        pair.master.exchange._seen_by = SeenByFollower()  # as a new process has it
         pair.slave.become(Role.ACTING_MASTER)
         await come_back(pair)
         assert master.blocked_until("T", "g", 0, None, 2000) == 3_601_000

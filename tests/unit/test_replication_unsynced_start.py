@@ -34,7 +34,7 @@ async def killed(pair: Pair, *, groups: int = 1) -> None:
     pair.master.become(Role.PRE_ONLINE)
     # As a new process has it.
     pair.master.exchange.terms.begun = NONE
-    pair.master.exchange._alone._is_over = False
+    pair.master.exchange._unsynced._is_over = False
 
 
 def found(pair: Pair, group: str, topic: str) -> list[int | None]:
@@ -87,7 +87,7 @@ async def test_who_leads_has_asked_or_asks_nobody_any_more(runtime: SimulatedRun
 async def test_a_slave_that_was_not_told_all_undoes_nothing(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         await killed(pair)
-        pair.master.exchange._untold.note(1, lacked=0)
+        pair.master.exchange._lagging.note(1, lacked=0)
         pair.master.become(Role.FENCED)
         connect(pair.master, pair.slave)
         await pair.sleep(0.5)

@@ -25,16 +25,16 @@ async def test_only_what_lies_before_the_place_and_is_older_goes() -> None:
     before, early = store.end, runtime.clock.now_ms()
     await asyncio.sleep(1)
     await fill(store, "a", 6)
-    store.made.take("a", Made(before, runtime.clock.now_ms() + 1))
-    store.made.take("a", Made(store.end, early))
+    store.incarnations.take("a", Made(before, runtime.clock.now_ms() + 1))
+    store.incarnations.take("a", Made(store.end, early))
     assert ends(store, "a") == [(0, 2), (0, 2), (0, 1), (0, 1)]
     await asyncio.sleep(1)
-    made = store.made.now("new")
+    made = store.incarnations.now("new")
     assert made == Made(store.end, runtime.clock.now_ms() + 1)
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     assert (ends(store, "a"), ends(store, "b")) == (NONE, [(0, 1), *NONE[1:]])
     await fill(store, "a", 1)
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     assert ends(store, "a") == [(0, 1), *NONE[1:]]
     await store.stop()
 
@@ -42,12 +42,12 @@ async def test_only_what_lies_before_the_place_and_is_older_goes() -> None:
 async def test_a_topic_that_is_made_where_messages_of_it_are_has_all_of_them() -> None:
     """Its master had not told it yet."""
     store = await opened(simulated_runtime(1), "a")
-    assert store.made.now("b") is None  # nothing is before it
+    assert store.incarnations.now("b") is None  # nothing is before it
     await fill(store, "a", 1)
-    assert store.made.now("a") is None
-    assert store.made.now("b") is not None
+    assert store.incarnations.now("a") is None
+    assert store.incarnations.now("b") is not None
     store.drop_topic("a")
-    assert store.made.now("a") is not None
+    assert store.incarnations.now("a") is not None
     await store.stop()
 
 
@@ -55,13 +55,13 @@ async def test_queues_without_a_message_begin_anew_for_another_topic_only() -> N
     store = await opened(simulated_runtime(1), "a", "b")
     await fill(store, "b", 1)
     made = Made(store.end, 1)
-    store.made.doubtful = True
-    store.made.resume("a", made)
+    store.incarnations.doubtful = True
+    store.incarnations.resume("a", made)
     assert store.go_on_at("a", 0, 7)
-    store.made.resume("a", made)
-    store.made.take("a", made)
+    store.incarnations.resume("a", made)
+    store.incarnations.take("a", made)
     assert ends(store, "a")[0] == (7, 7)
-    store.made.take("a", Made(store.end, 2))
+    store.incarnations.take("a", Made(store.end, 2))
     assert ends(store, "a") == NONE
     await store.stop()
 
@@ -84,12 +84,12 @@ async def test_queues_that_began_anew_behind_the_last_checkpoint_are_the_new_one
     await fill(store, "a", old[1])
     made = Made(store.end, runtime.clock.now_ms() + 1)
     await asyncio.sleep(1)
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     await fill(store, "a", new)
     store.queues.write_all()
     runtime.files.end_process()
     again = await opened(runtime, "a", "b")
-    again.made.resume("a", made)
+    again.incarnations.resume("a", made)
     assert ends(again, "a") == [(0, new // 4)] * 4
     await fill(again, "a", 4)
     assert [again.get("a", queue, 0, 32).count for queue in range(4)] == [new // 4 + 1] * 4
@@ -106,14 +106,14 @@ async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_ar
     await fill(store, "a", 4)
     made = Made(store.end + 10_000, runtime.clock.now_ms() + 1 + clock_was_ahead_ms)
     await asyncio.sleep(1)
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     assert ends(store, "a") == NONE
     await fill(store, "a", 8)
     await store.stop()
     runtime.files.remove_tree(f"{ROOT}/consumequeue")
     again = await opened(runtime, "a")
-    assert again.made.doubtful
-    again.made.resume("a", made)
+    assert again.incarnations.doubtful
+    again.incarnations.resume("a", made)
     assert ends(again, "a") == [(0, 2)] * 4
     await again.stop()
 
@@ -125,11 +125,11 @@ async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() 
     await fill(master, "a", 8)
     store = await opened(ours, "a")
     told = Made(master.end - 1, theirs.clock.now_ms() + 60_000)
-    store.made.take("a", told)
+    store.incarnations.take("a", told)
     store.append_raw(0, master.raw.data(0, 1 << 20))
     await asyncio.sleep(1)
     assert ends(store, "a") == [(0, 2)] * 4
-    store.made.take("a", Made(0, 0))
+    store.incarnations.take("a", Made(0, 0))
     assert ends(store, "a") == [(0, 2)] * 4
     await store.stop()
     await master.stop()
@@ -145,12 +145,12 @@ async def test_a_copy_that_was_told_too_early_empties_its_queues_when_it_is_told
     await fill(master, "a", 8)
     made = Made(master.end, theirs.clock.now_ms() + 1)
     store.append_raw(0, master.raw.data(0, behind))
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     store.append_raw(behind, master.raw.data(behind, 1 << 20))
     await store.stop()
     store = await opened(ours, "a")
-    store.made.resume("a", made, copies=True)
-    store.made.take("a", made)
+    store.incarnations.resume("a", made, copies=True)
+    store.incarnations.take("a", made)
     assert ends(store, "a") == NONE
     await store.stop()
     await master.stop()
@@ -160,7 +160,7 @@ async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a", "b")
     await fill(store, "b", 1)
-    made = store.made.now("a")
+    made = store.incarnations.now("a")
     assert made is not None
     await fill(store, "a", 12)
     await asyncio.sleep(1)
@@ -171,7 +171,7 @@ async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
         if runtime.files.exists(f"{ROOT}/{name}"):
             runtime.files.remove(f"{ROOT}/{name}")
     store = await opened(runtime, "a", "b")
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     assert ends(store, "a") == [(0, 3)] * 4
     assert store.get("a", 0, 1, 32).count == 2
     await store.stop()
@@ -197,9 +197,9 @@ async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another
     if queues_lost:
         runtime.files.remove_tree(f"{ROOT}/consumequeue")
     store = await opened(runtime, "a")
-    store.made.resume("a", made, copies=copies)
+    store.incarnations.resume("a", made, copies=copies)
     assert ends(store, "a") == [(0, 3)] * 4
-    store.made.take("a", made)
+    store.incarnations.take("a", made)
     assert ends(store, "a") == (NONE if copies else [(0, 3)] * 4)
     await store.stop()
 
@@ -213,7 +213,7 @@ async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says()
     await store.stop()
     runtime.clock.set_wall(-3600)
     store = await opened(runtime, "a")
-    made = store.made.now("b")
+    made = store.incarnations.now("b")
     assert made is not None
     assert made.time_ms > newest
     await store.stop()

@@ -72,7 +72,7 @@ class StoreTopics(Component):
 
     async def start(self) -> None:
         self._started = True
-        made = self._store.made
+        made = self._store.incarnations
         for config in self._topics:
             self._set(config)
             if config.made_at is not None:
@@ -103,7 +103,7 @@ class StoreTopics(Component):
         A topic made later with such a name would begin with their messages. A topic with messages newer
         than the table was made after the table was written: the table is a backup.
         """
-        changed_ms, made = self._topics.version.timestamp, self._store.made
+        changed_ms, made = self._topics.version.timestamp, self._store.incarnations
         deleted = [
             topic
             for topic in self._store.queues.unknown_topics()
@@ -120,7 +120,7 @@ class StoreTopics(Component):
             return
         self._set(event.config)
         if event.config.made_at is not None:
-            self._store.made.take(event.topic, _made(event.config.made_at))
+            self._store.incarnations.take(event.topic, _made(event.config.made_at))
 
     def _set(self, config: TopicConfig) -> None:
         topic = config.topic_name
@@ -140,7 +140,7 @@ def _made(told: MadeAt) -> Made:
 
 def made_now(store: MessageStore, topic: str) -> MadeAt | None:
     """Where in the log the messages of a topic made now begin; ``None``: all are its own."""
-    made = store.made.now(topic)
+    made = store.incarnations.now(topic)
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 
 

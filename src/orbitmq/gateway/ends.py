@@ -29,9 +29,9 @@ Ended: TypeAlias = Awaitable[None] | RefusalError | None
 class Ends:
     """Acknowledges received messages, changes their invisible time, makes them dead letters."""
 
-    def __init__(self, config: BrokerConfig, settling: Acknowledging) -> None:
+    def __init__(self, config: BrokerConfig, acknowledging: Acknowledging) -> None:
         self._config = config
-        self._settling = settling
+        self._acknowledging = acknowledging
 
     async def acknowledge(
         self, _caller: Caller, request: schema.AckMessageRequest
@@ -59,7 +59,7 @@ class Ends:
         """Acknowledge by a receipt handle; the result has to be awaited when it waits for the disk."""
         try:
             handle = receipts.decode(text, self._config.broker_name)
-            return self._settling.acknowledge(handle.settled(topic, group))
+            return self._acknowledging.acknowledge(handle.settled(topic, group))
         except RefusalError as error:
             return error
         except PORT_ERRORS as error:
@@ -91,7 +91,7 @@ class Ends:
             raise RefusalError(Code.UNSUPPORTED, "suspend is of lite topics, which are not served")
         handle = receipts.decode(request.receipt_handle, self._config.broker_name)
         try:
-            outcome = self._settling.change(handle.settled(topic, group), max(1, asked_ms))
+            outcome = self._acknowledging.change(handle.settled(topic, group), max(1, asked_ms))
             changed = await outcome if isawaitable(outcome) else outcome
         except PORT_ERRORS as error:
             raise _refusal(error) from error
@@ -114,7 +114,7 @@ class Ends:
         reason = f"given up after {request.delivery_attempt} of {request.max_delivery_attempts} deliveries"
         end = ok()
         try:
-            outcome = self._settling.give_up(handle.settled(topic, group), reason, caller.client_id)
+            outcome = self._acknowledging.give_up(handle.settled(topic, group), reason, caller.client_id)
             if isawaitable(outcome):
                 await outcome
         except PORT_ERRORS as error:

@@ -27,9 +27,9 @@ class HeldMessages:
     The broker knows which messages of a pop are not done; a pop without any is forgotten here.
     """
 
-    def __init__(self, clock: Clock, settling: Acknowledging) -> None:
+    def __init__(self, clock: Clock, acknowledging: Acknowledging) -> None:
         self._clock = clock
-        self._settling = settling
+        self._acknowledging = acknowledging
         # When the invisible time of each delivery ends.
         self._held: dict[str, dict[Taken, int]] = {}
         self._log = LogLimiter(log)
@@ -48,7 +48,7 @@ class HeldMessages:
             These clients. They have not come to this broker yet.
         """
         found: dict[str, None] = {}
-        for client_id, taken, due_ms in self._settling.owned():
+        for client_id, taken, due_ms in self._acknowledging.owned():
             held = self._held.setdefault(client_id, {})
             if taken not in held:
                 held[taken] = due_ms
@@ -92,7 +92,7 @@ class HeldMessages:
 
     def _extend(self, taken: Taken, invisible_ms: int) -> bool:
         try:
-            return self._settling.extend(taken, invisible_ms)
+            return self._acknowledging.extend(taken, invisible_ms)
         except RemotingError as error:
             self._log.write(logging.WARNING, "extend", "messages in flight get no more time: %s", error)
             return False

@@ -135,7 +135,7 @@ class PlainDoor:
             born, address: of the client; as a record has them, and as text.
             room: how many calls it may begin.
         """
-        refused = self._store.acceptance.refusal is not None or self._durability.refusal is not None
+        refused = self._store.write_gate.refusal is not None or self._durability.refusal is not None
         if refused or not self._role.takes_messages or not self._config.writable or not born:
             return None
         self._store.update_clock()

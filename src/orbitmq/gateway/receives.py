@@ -110,7 +110,7 @@ class Receives:
         clock: Clock,
         metadata: MetadataAccess,
         pops: Pops,
-        settling: Acknowledging,
+        acknowledging: Acknowledging,
         clients: GrpcClients,
         held: HeldMessages,
         background: Background,
@@ -125,7 +125,7 @@ class Receives:
         self._order = order
         self._quotas = quotas
         self._pops = pops
-        self._settling = settling
+        self._acknowledging = acknowledging
         self._clients = clients
         self._held = held
         self._background = background
@@ -226,7 +226,7 @@ class Receives:
             tries = _tries(record, popped, handle)
             if asked.tags and properties.get(property_names.TAGS) not in asked.tags:
                 # Another tag with the same hash.
-                await self._end(partial(self._settling.acknowledge, settled))
+                await self._end(partial(self._acknowledging.acknowledge, settled))
             elif tries > asked.most_tries:
                 await self._give_up(who, settled, f"delivered {tries} times, limit {asked.most_tries}")
             else:
@@ -251,7 +251,7 @@ class Receives:
             "message %d of %s@%d is a dead letter of group %s: %s",
             settled.offset, settled.topic, settled.queue_id, settled.group, reason,
         )  # fmt: skip
-        await self._end(partial(self._settling.give_up, settled, reason, who.client_id))
+        await self._end(partial(self._acknowledging.give_up, settled, reason, who.client_id))
 
     async def _end(self, end: Callable[[], Awaitable[object] | object]) -> None:
         """Settle a message; if that fails, its invisible time runs out."""
@@ -285,7 +285,7 @@ class Receives:
             await call.write(self._now())
         finally:
             for message in messages[written:]:
-                await self._end(partial(self._settling.change, message.settled, AT_ONCE_MS))
+                await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
     def _keep(self, who: Caller, pop: PopRequest, popped: Popped) -> None:
         """Renew the invisible time of the messages while their client lives."""

@@ -77,7 +77,7 @@ class Replication:
         self._replicas = Replicas(rule_of(s.config), self._log_end, self._lag.grew_s, self._replicated)
         self._gate = ReplicaGate(s.runtime.clock, s.config, s.events, s.store, s.durability, self._replicas)
         self._peers = Peers()
-        self._terms = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
+        self._timing = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
         asks = s.config.authentication_enabled
         self._auth_gate = host.offered(AuthGate) if asks else None
@@ -104,13 +104,13 @@ class Replication:
             self._ha_address,
             self._master_said,
             self._term,
-            self._siblings.answer,
+            self._other_slaves.answer,
         )
         return Attachment(
             # The gate starts last and stops first, while the port still takes acknowledgements.
             components=[
                 self._port,
-                self._following,
+                self._ha_client,
                 self._finder,
                 self._exchange,
                 self._copies,
@@ -157,17 +157,17 @@ class Replication:
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
             s.tls, self._keys,
         )  # fmt: skip
-        cutting = TailTruncation(s.runtime, s.store, self._before_cut, self._after_cut)
-        ours = Ours(self._peers, identity, cutting, RecordBoundaries(s.runtime, s.store), self._keys)
-        self._kept = DurableTables(self._save)
-        prepare = self._kept.all if s.config.broker_id != MASTER_ID else None
-        self._following = HaClient(s.runtime, s.config, s.store, s.address, ours, prepare)
+        truncation = TailTruncation(s.runtime, s.store, self._before_cut, self._after_cut)
+        ours = Ours(self._peers, identity, truncation, RecordBoundaries(s.runtime, s.store), self._keys)
+        self._durable = DurableTables(self._save)
+        prepare = self._durable.all if s.config.broker_id != MASTER_ID else None
+        self._ha_client = HaClient(s.runtime, s.config, s.store, s.address, ours, prepare)
         s.events.subscribe(SettingsChanged, self._settings_changed)
-        self._status = ReplicationStatus(s.runtime.clock, s.role, s.store, self._port, self._following)
+        self._status = ReplicationStatus(s.runtime.clock, s.role, s.store, self._port, self._ha_client)
 
     def _settings_changed(self, event: SettingsChanged) -> None:
         if access.MODE in event.keys:
-            self._following.broken(LinkError(f"{access.MODE} has changed: brokers greet each other anew"))
+            self._ha_client.broken(LinkError(f"{access.MODE} has changed: brokers greet each other anew"))
 
     def _listens(self, port: int) -> None:
         self._services.registration.ha_port = port
@@ -192,7 +192,7 @@ class Replication:
     def _make_tables(self) -> None:
         s = self._services
         QueueEnds(s.feed, s.store)
-        self._lock_copy = LockCopy(s.runtime.clock, s.config, s.role, s.locks, self._terms)
+        self._lock_copy = LockCopy(s.runtime.clock, s.config, s.role, s.locks, self._timing)
         self._exchange = StateExchange(
             s.runtime.clock,
             s.events,
@@ -200,13 +200,13 @@ class Replication:
             s.feed,
             s.store,
             self._peers,
-            self._kept,
+            self._durable,
             self._lock_copy,
             s.persistence.note_version,
-            self._following.broken,
+            self._ha_client.broken,
         )
         codes = TableCodes(self._client, s.feed, s.topics, takes=lambda: s.role.role not in LEADING)
-        self._copies = TableCopies(s.runtime.clock, codes, lambda: self._following.classic_master)
+        self._copies = TableCopies(s.runtime.clock, codes, lambda: self._ha_client.classic_master)
         self._tables = TravellingTables(self._peers, self._exchange, codes, self._lock_copy)
         self._journal = ActingJournal(s.runtime.clock, s.persistence)
 
@@ -218,10 +218,10 @@ class Replication:
     # -- who leads -------------------------------------------------------------------------------------
 
     def _make_members(self, change_role: ChangeRole) -> None:
-        s, following, client = self._services, self._following, self._client
+        s, ha_client, client = self._services, self._ha_client, self._client
         clock = s.runtime.clock
         acted = ActedTables(s.feed, self._exchange, self._exchange.acted)
-        self._siblings = OtherSlaves(client, s.role, s.address, acted, self._others)
+        self._other_slaves = OtherSlaves(client, s.role, s.address, acted, self._others)
         self._membership = membership = Membership(
             clock,
             s.config,
@@ -235,14 +235,14 @@ class Replication:
                 self._term,
                 lambda: s.store.crashed,
             ),
-            self._terms,
+            self._timing,
             client,
             NameServerQueries(client, s.config, s.address, lambda: s.topics.version),
             Surroundings(
-                following,
-                Links(clock, s.config, self._port, following, self._peers),
+                ha_client,
+                Links(clock, s.config, self._port, ha_client, self._peers),
                 self._tables,
-                self._siblings,
+                self._other_slaves,
                 s.sink.settle,
                 # Clients whose pulls wait here are answered, and pull from the master next (SS-05).
                 s.long_polling.expire_all,
@@ -253,12 +253,12 @@ class Replication:
         # Made after the exchange: changes that wait there are applied before the lock copy answers questions.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
-            self._lock_copy, self._terms.look_s, membership.took_all, self._has_groups,
+            self._lock_copy, self._timing.look_s, membership.took_all, self._has_groups,
             s.persistence.flush,
         )  # fmt: skip
-        self._passing_on = PassingOn(s.runtime, s.config, s.role, following, self._auth_gate)
+        self._passing_on = PassingOn(s.runtime, s.config, s.role, ha_client, self._auth_gate)
         s.to_master.ask = self._passing_on.ask
-        self._finder = MasterFinder(clock, s.config, following, membership.others)
+        self._finder = MasterFinder(clock, s.config, ha_client, membership.others)
         if not s.config.enable_slave_acting_master:
             # Without acting masters the name server's answer to a registration is all that a slave knows.
             s.events.subscribe(MasterNamed, lambda named: self._follow(named.ha_address, named.address))
@@ -292,7 +292,7 @@ class Replication:
 
     def _follow(self, ha_address: str | None, master_address: str | None) -> None:
         # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
-        self._following.follow(self._services.config.ha_master_address or ha_address, master_address)
+        self._ha_client.follow(self._services.config.ha_master_address or ha_address, master_address)
 
     async def _master_said(self, news: ExchangeBrokerHaInfoRequest) -> bool:
         if self._services.config.enable_slave_acting_master:

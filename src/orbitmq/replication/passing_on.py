@@ -42,13 +42,13 @@ class PassingOn(Component):
         runtime: Runtime,
         config: BrokerConfig,
         role: RoleState,
-        following: HaClient,
+        ha_client: HaClient,
         gate: AuthGate | None,
     ) -> None:
         self._clock = runtime.clock
         self._gate = gate
         self._role = role
-        self._following = following
+        self._ha_client = ha_client
         self._signing = client_of(runtime, config, for_clients=True)
         self._plain = client_of(runtime, config, signed=False)
 
@@ -65,8 +65,8 @@ class PassingOn(Component):
         Raises:
             RemotingError: from the answer: the master does not answer (SLAVE_NOT_AVAILABLE).
         """
-        master = self._following.master_address
-        if self._role.role is not Role.SLAVE or not self._following.transferring or master is None:
+        master = self._ha_client.master_address
+        if self._role.role is not Role.SLAVE or not self._ha_client.transferring or master is None:
             return None
         return None if PASSED_ON in request.ext else self._ask(master, request, host)
 

@@ -25,13 +25,13 @@ class ReplicationStatus:
         role: RoleState,
         store: MessageStore,
         port: HaPort,
-        following: HaClient,
+        ha_client: HaClient,
     ) -> None:
         self._clock = clock
         self._role = role
         self._store = store
         self._port = port
-        self._following = following
+        self._ha_client = ha_client
         self.master_flush_offset = 0
 
     def table(self) -> HARuntimeInfo:
@@ -50,25 +50,25 @@ class ReplicationStatus:
 
     def lines(self) -> dict[str, str]:
         """Lines of brokerStatus."""
-        end, following = self._store.max_commit_log_offset, self._following
+        end, ha_client = self._store.max_commit_log_offset, self._ha_client
         followers = [self._one(each, end) for each in self._port.connections if each.sender is not None]
-        cutting = following.ours.cutting
+        cutting = ha_client.ours.truncation
         return {
             "haFollowers": str(len(followers)),
             "haFollowersBehindBytes": str(max((each.diff for each in followers), default=0)),
-            "haMaster": following.link.address if following.link is not None else "",
-            "haTransferring": str(following.transferring).lower(),
-            "haReceivedOffset": str(following.received),
+            "haMaster": ha_client.link.address if ha_client.link is not None else "",
+            "haTransferring": str(ha_client.transferring).lower(),
+            "haReceivedOffset": str(ha_client.received),
             "haSetAsideTimes": str(cutting.times),
             "haSetAsideBytes": str(cutting.size_bytes),
         }
 
     def unready(self) -> Sequence[str]:
         """Why clients should not read here: this slave gets nothing from a master."""
-        following = self._following
-        if self._role.role is not Role.SLAVE or following.transferring:
+        ha_client = self._ha_client
+        if self._role.role is not Role.SLAVE or ha_client.transferring:
             return ()
-        master = following.master_address or following.ha_address
+        master = ha_client.master_address or ha_client.ha_address
         if master is None:
             return ["no master: no name server shows one of this name"]
         return [f"no master: nothing is copied from {master}"]
@@ -87,11 +87,11 @@ class ReplicationStatus:
         )
 
     def _follower(self, end: int) -> HAClientRuntimeInfo:
-        link = self._following.link
+        link = self._ha_client.link
         shown = HAClientRuntimeInfo(
-            master_addr=link.address if link is not None else self._following.ha_address,
+            master_addr=link.address if link is not None else self._ha_client.ha_address,
             max_offset=end,
-            master_flush_offset=self.master_flush_offset or self._following.master_flushed,
+            master_flush_offset=self.master_flush_offset or self._ha_client.master_flushed,
         )
         if link is not None:
             behind = self._clock.now_ms() - int(self._clock.monotonic() * 1000)

@@ -44,9 +44,9 @@ class StoreLifecycle:
         flusher: Flusher,
         reader: Reader,
         upkeep: Upkeep,
-        acceptance: WriteGate,
+        write_gate: WriteGate,
         codes: Mapping[str, TagsCodeOf],
-        made: TopicIncarnations,
+        incarnations: TopicIncarnations,
     ) -> None:
         self._runtime = runtime
         self._files = files
@@ -56,9 +56,9 @@ class StoreLifecycle:
         self._flusher = flusher
         self._reader = reader
         self._upkeep = upkeep
-        self._acceptance = acceptance
+        self._write_gate = write_gate
         self._codes = codes
-        self._made = made
+        self._incarnations = incarnations
         self._unlock: Callable[[], None] | None = None
         self._opening: Opening | None = None
         self.recovered: Recovered | None = None
@@ -87,7 +87,7 @@ class StoreLifecycle:
         except BaseException:
             self._close_files()
             raise
-        self._acceptance.begin()
+        self._write_gate.begin()
         self._upkeep.start()
 
     async def _recover(self) -> Opened:
@@ -111,11 +111,11 @@ class StoreLifecycle:
     def _opened(self, opened: Opened) -> None:
         outcome = self.recovered = opened.recovered
         self.crashed = opened.crashed
-        self._made.doubtful = opened.crashed or outcome.rebuilt
-        self._made.rebuilt = outcome.rebuilt
-        self._made.ours = opened.checkpoint.safe_offset >= 0
-        if self._made.ours:
-            self._made.newest_ms = max(opened.checkpoint.log_timestamp, outcome.last_timestamp)
+        self._incarnations.doubtful = opened.crashed or outcome.rebuilt
+        self._incarnations.rebuilt = outcome.rebuilt
+        self._incarnations.ours = opened.checkpoint.safe_offset >= 0
+        if self._incarnations.ours:
+            self._incarnations.newest_ms = max(opened.checkpoint.log_timestamp, outcome.last_timestamp)
         self._log.open_at(outcome.end_offset)
         self._appender.count_from_here()
         self._upkeep.resume(opened)
@@ -147,7 +147,7 @@ class StoreLifecycle:
         """Take no more messages; write, flush and close everything."""
         if self._unlock is None:
             return
-        self._acceptance.end()
+        self._write_gate.end()
         await self._upkeep.stop()
         indexed = await self._upkeep.end_index()
         await self._log.stop()

@@ -77,12 +77,12 @@ class HotStore(Protocol):
 
     Attributes:
         appender, lookup: the inner loops; one event loop owns both.
-        acceptance: whether messages are taken.
+        write_gate: whether messages are taken.
     """
 
     appender: Appender
     lookup: Lookup
-    acceptance: WriteGate
+    write_gate: WriteGate
 
     @property
     def schedule(self) -> Callable[[], None]:

@@ -151,11 +151,11 @@ class RawAppend:
         index = self._upkeep.index
         try:
             if index is not None:
-                await index.following.truncate(to)
+                await index.feed.truncate(to)
             await self._cut(to, end)
         finally:
             if index is not None:
-                index.following.truncated()
+                index.feed.truncated()
 
     async def _cut(self, to: int, end: int) -> None:
         queues = await self._runtime.threads.run(self._queues_behind, to, end)

@@ -64,7 +64,7 @@ class MessageStore:
         self._codes = codes or {}
         self._on_arrival = on_arrival
         self._now_ms = runtime.clock.now_ms
-        self.acceptance = WriteGate()
+        self.write_gate = WriteGate()
         self.appender = Appender(
             config.batch_bytes,
             config.tail_entries,
@@ -77,7 +77,7 @@ class MessageStore:
             runtime,
             sync=config.sync_flush,
             segments=self._files.between,
-            failed=self.acceptance.flush_failed,
+            failed=self.write_gate.flush_failed,
             end_batch_soon=lambda: self.schedule(),
         )
         self.log = CommitLog(
@@ -87,15 +87,15 @@ class MessageStore:
             self.lookup,
             self.flusher,
             self._arrived,
-            self.acceptance.write_failed,
+            self.write_gate.write_failed,
         )
         self.queues = Queues(runtime, config, self.appender, self.lookup)
         self.schedule = self.log.schedule
         self.map_entries = self.queues.map_entries
         self._reader = Reader(self.queues, self._files, self.appender, self.lookup, self._codes, OUTPUT_BYTES)
-        self.made = TopicIncarnations(self.queues, self.appender, self._reader, self.update_clock)
+        self.incarnations = TopicIncarnations(self.queues, self.appender, self._reader, self.update_clock)
         self._writer = Writer(
-            config, self.queues, self.log, self.appender, self.acceptance, self.update_clock, self._now_ms
+            config, self.queues, self.log, self.appender, self.write_gate, self.update_clock, self._now_ms
         )
         self.held = HeldFiles(config.commit_log_file_bytes)
         self._upkeep = Upkeep(
@@ -106,7 +106,7 @@ class MessageStore:
             self.log,
             self.queues,
             self.flusher,
-            self.acceptance,
+            self.write_gate,
             update_clock=self.update_clock,
             held=self.held,
         )
@@ -129,9 +129,9 @@ class MessageStore:
             self.flusher,
             self._reader,
             self._upkeep,
-            self.acceptance,
+            self.write_gate,
             self._codes,
-            self.made,
+            self.incarnations,
         )
         # Places to which the log was cut while it was open, in order: data derived before must be checked.
         self.cuts: list[int] = []
@@ -193,16 +193,16 @@ class MessageStore:
     @property
     def accepting(self) -> bool:
         """Whether messages are taken now; see :attr:`refusal`."""
-        return self.acceptance.refusal is None
+        return self.write_gate.refusal is None
 
     @property
     def refusal(self) -> str | None:
         """Why no message is taken, as a clause: "the disk of /x is 91% full, the limit is 90%"."""
-        return self.acceptance.refusal
+        return self.write_gate.refusal
 
     def refuse(self, reason: str) -> None:
         """Refuse messages until cleaning finds that the disk works again."""
-        self.acceptance.refuse(reason)
+        self.write_gate.refuse(reason)
 
     @property
     def index(self) -> MessageIndex | None:
@@ -233,7 +233,7 @@ class MessageStore:
         except StoreClosedError as error:
             logger.warning("topics are deleted while messages wait: %s", error)
         for topic in topics:
-            self.made.forget(topic)
+            self.incarnations.forget(topic)
             try:
                 self.queues.drop_topic(topic)
             except OSError as error:

@@ -343,7 +343,7 @@ class FastPath:
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
-        if store.acceptance.refusal is not None or durability.refusal is not None:
+        if store.write_gate.refusal is not None or durability.refusal is not None:
             return start  # the ordinary handlers answer with the reason
         if self._stale:
             self._refresh()

@@ -105,8 +105,8 @@ class PopHandlers(HandlerFamily):
 class PopAckHandlers(HandlerFamily):
     """Acknowledgements, and changes of invisible times; a slave lets its master serve them."""
 
-    def __init__(self, settling: Acknowledging, to_master: ToMaster) -> None:
-        self._settling = settling
+    def __init__(self, acknowledging: Acknowledging, to_master: ToMaster) -> None:
+        self._acknowledging = acknowledging
         self._to_master = to_master
 
     def routes(self) -> dict[int, Handler]:
@@ -126,14 +126,14 @@ class PopAckHandlers(HandlerFamily):
         settled = MessageReceipt(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
         )
-        return answer_with(self._settling.acknowledge(settled), lambda _: command.reply())
+        return answer_with(self._acknowledging.acknowledge(settled), lambda _: command.reply())
 
     def batch_ack(self, _connection: ServerConnection, command: Command) -> Answer:
         """Acknowledge messages of several pops."""
         body = bodies.BatchAckMessageRequestBody.decode(command.body) if command.body else None
         if body is None or not body.acks:
             return command.reply(ResponseCode.NO_MESSAGE, "the body has no acks")
-        outcome = self._settling.acknowledge_many(body.acks)
+        outcome = self._acknowledging.acknowledge_many(body.acks)
         return answer_with(outcome, partial(_acknowledged, command))
 
     def change(self, _connection: ServerConnection, command: Command) -> Answer:
@@ -142,7 +142,7 @@ class PopAckHandlers(HandlerFamily):
         settled = MessageReceipt(
             header.consumer_group, header.topic, header.queue_id, header.offset, header.extra_info
         )
-        outcome = self._settling.change(settled, header.invisible_time)
+        outcome = self._acknowledging.change(settled, header.invisible_time)
         return answer_with(outcome, partial(_changed, command))
 
 

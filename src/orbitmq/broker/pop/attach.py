@@ -32,12 +32,12 @@ def attach(host: Host) -> Attachment:
     )
     pops = Pops(config, clock, topics, store, popping, orders, held, held_notices)
     check_points = CheckPoints(config, clock, events, offsets, store, s.sink, state)
-    moving = GroupPositions(events, topics, offsets, store, in_flight, orders)
+    positions = GroupPositions(events, topics, offsets, store, in_flight, orders)
     revive = PopRevive(
         config, clock, role, events, metadata, topics, s.groups, s.modes, store, s.sink, state, orders,
-        check_points, moving, s.counts, held.release,
+        check_points, positions, s.counts, held.release,
     )  # fmt: skip
-    settling = Acknowledging(
+    acknowledging = Acknowledging(
         config, role, clock, metadata, offsets, store, in_flight, orders,
         freed=pops.freed, early=check_points.early, save_soon=revive.save_soon,
     )  # fmt: skip
@@ -52,10 +52,10 @@ def attach(host: Host) -> Attachment:
         components=[revive, held, held_notices],
         families=[
             PopHandlers(config, clock, pops),
-            PopAckHandlers(settling, s.to_master),
+            PopAckHandlers(acknowledging, s.to_master),
             PopNoticeHandlers(clock, pops),
             PopInspectionHandlers(pops),
         ],
         figures=figures,
-        offers=[pops, settling],
+        offers=[pops, acknowledging],
     )

@@ -91,7 +91,7 @@ class PopRevive(Component):
         state: PopState,
         orders: OrderedPops,
         check_points: CheckPoints,
-        moving: GroupPositions,
+        positions: GroupPositions,
         counts: Counts,
         answer_pops: Callable[[str, str], None],
     ) -> None:
@@ -109,7 +109,7 @@ class PopRevive(Component):
         self._in_flight = state.in_flight
         self._orders = orders
         self._check_points = check_points
-        self._moving = moving
+        self._positions = positions
         self._counts = counts
         self._sources = Sources(config, topics)
         self._redeliveries = Redeliveries(config, clock, metadata, topics, modes, store, self._sources)
@@ -134,7 +134,7 @@ class PopRevive(Component):
 
     async def start(self) -> None:
         await self._check_points.take_over()
-        await self._moving.begin()
+        await self._positions.begin()
         self._anew = True
         self._running = True
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)

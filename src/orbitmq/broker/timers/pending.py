@@ -66,8 +66,8 @@ class PendingTimers:
         self._store = store
         self._log = timer_log
         self._precision = config.timer_precision_ms
-        self._over = AlreadyDelivered()
-        self._trusted = ValidLogEnd(store)
+        self._already = AlreadyDelivered()
+        self._valid_end = ValidLogEnd(store)
         self._is_current = False
         self.position = 0
         self.before = 0
@@ -95,12 +95,12 @@ class PendingTimers:
     @property
     def is_current(self) -> bool:
         """Whether :meth:`adopt` may use the present state; else :meth:`restore` has to read it anew."""
-        return self._is_current and not self._trusted.is_cut
+        return self._is_current and not self._valid_end.is_cut
 
     def leave(self) -> None:
         """From now on another broker may put messages into the commit log."""
         if self._is_current:
-            self._trusted.ends_at(self.before)
+            self._valid_end.ends_at(self.before)
         self._is_current = False
 
     def pause(self) -> None:
@@ -121,14 +121,14 @@ class PendingTimers:
         """
         self._log.resume()
         self.forget(progress)
-        before = self._over
+        before = self._already
         self._begin_from(progress)
         latest = due_of(progress.latest) // self._precision
         for slot, newest, _ in self._wheel.slots():
             if slot > latest:
                 break
             for unit in self._chain(newest):
-                if self._over.has(unit) and not before.has(unit):
+                if self._already.has(unit) and not before.has(unit):
                     self._uncount(unit)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class PendingTimers:
         self._log.open()
         newest: units.Unit | None = None
         foreign = False  # whether the unit before the newest is one of Apache's
-        for position, found in self._log.scan(self._trusted.end()):
+        for position, found in self._log.scan(self._valid_end.end()):
             self._restore_units(position, found)
             before = units.Unit(*found[-2]) if len(found) > 1 else newest
             foreign = before is not None and units.hash_of(before.extra) is None
@@ -170,13 +170,13 @@ class PendingTimers:
         Raises:
             OSError: the disk refused to link a unit to the one below it.
         """
-        progress, precision, file_bytes = self._over.progress, self._precision, self._store.held.file_bytes
+        progress, precision, file_bytes = self._already.progress, self._precision, self._store.held.file_bytes
         over_ms = due_of(progress.latest) + 1
         add, counts, files = self._wheel.add, Counter[int](), Counter[int]()
         for fields in found:
             _, named, magic, written_ms, delay_ms, physical, _, topic_hash, reserved_bytes = fields
             out_ms = written_ms + delay_ms
-            if out_ms >= over_ms or not self._over.has(units.Unit(*fields)):
+            if out_ms >= over_ms or not self._already.has(units.Unit(*fields)):
                 if magic == units.DEFAULT:
                     below = add(out_ms // precision, position)
                     counts[topic_hash] += 1
@@ -199,7 +199,9 @@ class PendingTimers:
     def _begin_from(self, progress: TimerProgress) -> None:
         """Note the deliveries before the start, and the age of the first message not looked at."""
         unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
-        self._over = AlreadyDelivered(progress, unread_ms) if unread_ms >= 0 else AlreadyDelivered(progress)
+        self._already = (
+            AlreadyDelivered(progress, unread_ms) if unread_ms >= 0 else AlreadyDelivered(progress)
+        )
 
     def _uncount(self, unit: units.Unit) -> None:
         """A message no longer waits: another broker has delivered it."""
@@ -294,7 +296,7 @@ class PendingTimers:
     def _put(self, record: Record, timer: Timer) -> None:
         place = placing.place_of(timer)
         magic, out_ms, due_ms = place
-        if self._over.would_have(magic, out_ms, due_ms, record.physical_offset):
+        if self._already.would_have(magic, out_ms, due_ms, record.physical_offset):
             return
         slot = out_ms // self._precision
         begun = slot <= self._loaded
@@ -326,7 +328,7 @@ class PendingTimers:
             self._tails[slot] = tail = self._wheel.take(slot)
             marks: list[int] = []
             for unit in self._chain(tail):
-                if self._over.has(unit):
+                if self._already.has(unit):
                     continue
                 if unit.magic & units.DELETE and not unit.magic & units.ROLL:
                     self._note_recall(self.timer_at(unit.physical), unit.physical, unit.topic_hash)
@@ -419,7 +421,7 @@ class PendingTimers:
             if newest is not None and newest.physical >= progress.before:
                 break  # a message that arrived after its due time may still wait
             for unit in self._chain(self._wheel.take(slot)):
-                if not self._over.has(unit):
+                if not self._already.has(unit):
                     self._uncount(unit)
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 

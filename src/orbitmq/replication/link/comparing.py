@@ -19,10 +19,10 @@ from orbitmq.store.ports import CopiedLog
 class Comparing:
     """Compares this broker's log with a master's."""
 
-    def __init__(self, config: BrokerConfig, store: CopiedLog, cutting: TailTruncation) -> None:
+    def __init__(self, config: BrokerConfig, store: CopiedLog, truncation: TailTruncation) -> None:
         self._config = config
         self._store = store
-        self._cutting = cutting
+        self._truncation = truncation
 
     async def agree(self, master: Inquiry, settings: Mapping[str, str]) -> None:
         """Set aside our records that the master lacks.
@@ -52,7 +52,7 @@ class Comparing:
             raise LinkError(f"the log of {master.address} is empty, ours ends at {end}: it stays as it is")
         common = await self._common(master, max(begin, first), end)
         if common < end:
-            await self._cutting.cut(common, end, master.address)
+            await self._truncation.cut(common, end, master.address)
 
     async def _begin_with(self, member: Inquiry, first: int) -> None:
         """Take the first record of a member's log: our empty log is to be restored from there.

@@ -26,12 +26,12 @@ class MasterFinder(Component):
         self,
         clock: Clock,
         config: BrokerConfig,
-        following: HaClient,
+        ha_client: HaClient,
         members: Callable[[], Awaitable[Mapping[int, str]]],
     ) -> None:
         self._clock = clock
         self._config = config
-        self._following = following
+        self._ha_client = ha_client
         self._members = members
 
     async def start(self) -> None:
@@ -40,8 +40,8 @@ class MasterFinder(Component):
             self._every(self._clock, self._config.member_period_ms / 1000, self._look)
 
     async def _look(self) -> None:
-        if self._following.connected:
+        if self._ha_client.connected:
             return
         master = (await self._members()).get(MASTER_ID)
-        if master is not None and master != self._following.master_address:
-            self._following.follow(self._config.ha_master_address or None, master)
+        if master is not None and master != self._ha_client.master_address:
+            self._ha_client.follow(self._config.ha_master_address or None, master)

@@ -307,7 +307,7 @@ class HaClient(Component):
         if not known:
             raise LinkError("it does not tell its HA address")
         self._check_classic(known)
-        await Comparing(self._config, self._store, self.ours.cutting).agree(master, settings)
+        await Comparing(self._config, self._store, self.ours.truncation).agree(master, settings)
         return ClassicFollowerLink, known
 
     def _check_classic(self, address: str) -> None:

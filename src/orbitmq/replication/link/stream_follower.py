@@ -41,8 +41,8 @@ class Ours:
 
     peers: Peers
     identity: BrokerIdentity
-    cutting: TailTruncation
-    borders: RecordBoundaries
+    truncation: TailTruncation
+    boundaries: RecordBoundaries
     keys: Keyring
 
 
@@ -133,7 +133,7 @@ class StreamFollowerLink(FollowerLink):
             )  # at first: the master's log grows if it copies records from us
             return BlockAnswer(master.matched, master.begin, master.end)
 
-        common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.borders, ask).find()
+        common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.boundaries, ask).find()
         if own.begin < common == has < own.end:
             # A mark at the very end of the master's log lets the master see that its log is the beginning of
             # ours.
@@ -147,7 +147,7 @@ class StreamFollowerLink(FollowerLink):
             # differ.
             raise LinkError(f"{master.address} has yet to copy what this log has from {common} to {own.end}")
         if common < own.end:
-            await self._ours.cutting.cut(common, own.end, master.address)
+            await self._ours.truncation.cut(common, own.end, master.address)
         return max(common, master.begin)
 
     async def _exchange(self, own: Hello, marks: list[Mark]) -> Hello:

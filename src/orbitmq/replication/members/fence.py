@@ -113,9 +113,9 @@ class Fence:
         lease: what they give when no name server answers.
     """
 
-    def __init__(self, terms: Timing, name_servers: Iterable[str], others: int = 0) -> None:
-        self._terms = terms
-        self.lease = Lease(others, terms.lease_s)
+    def __init__(self, timing: Timing, name_servers: Iterable[str], others: int = 0) -> None:
+        self._timing = timing
+        self.lease = Lease(others, timing.lease_s)
         self._servers = {address: _Server() for address in name_servers}
         self._granted_s: float | None = None
 
@@ -135,12 +135,12 @@ class Fence:
         if not registered:
             known.registered_s = known.shown_s = None
             return
-        if known.shown_s is None or sent_s - known.last_s > self._terms.gap_s:
+        if known.shown_s is None or sent_s - known.last_s > self._timing.gap_s:
             known.shown_s = sent_s  # in a gap the name server may have forgotten this broker
         known.last_s = max(known.last_s, sent_s)
         if known.registered_s is None:
             known.registered_s = sent_s
-        if sent_s - known.registered_s >= self._terms.noticed_s and sent_s > (known.renewed_s or -1.0):
+        if sent_s - known.registered_s >= self._timing.noticed_s and sent_s > (known.renewed_s or -1.0):
             known.renewed_s = sent_s
 
     def settled(self, now_s: float) -> bool:
@@ -153,8 +153,8 @@ class Fence:
             server
             for server in self._servers.values()
             if server.shown_s is not None
-            and now_s - server.last_s <= self._terms.gap_s
-            and now_s - server.shown_s >= self._terms.patience_s
+            and now_s - server.last_s <= self._timing.gap_s
+            and now_s - server.shown_s >= self._timing.patience_s
         ]
         return len(shown) >= to_acquire(len(self._servers))
 
@@ -181,14 +181,14 @@ class Fence:
     def is_stale(self, now_s: float) -> bool:
         """Whether the right is older than it should be: normally each look renews it."""
         renewed_s = self._renewed_s
-        return renewed_s is None or now_s - renewed_s > STALE_LOOKS * self._terms.look_s
+        return renewed_s is None or now_s - renewed_s > STALE_LOOKS * self._timing.look_s
 
     @property
     def closes_s(self) -> float | None:
         """When the right ends unless it is renewed; ``None``: there is none."""
         begins = (self._renewed_s, self._granted_s, self.lease.since_s)
         latest = max((s for s in begins if s is not None), default=None)
-        return None if latest is None else latest + self._terms.lease_s
+        return None if latest is None else latest + self._timing.lease_s
 
     def is_leased(self, now_s: float) -> bool:
         """Whether all other brokers of the name leave the background work to this one."""

@@ -23,9 +23,9 @@ TRUSTED_S = TRUSTED_MS / 1000
 LONGEST_HOLD_S = 60.0
 
 
-def hold_s(terms: Timing) -> float:
+def hold_s(timing: Timing) -> float:
     """How long a leader's answer counts: until a slave surely leads, if that answer was the leader's last."""
-    return terms.patience_s + LOOKS * terms.look_s
+    return timing.patience_s + LOOKS * timing.look_s
 
 
 @dataclass(slots=True)
@@ -44,15 +44,15 @@ class Heir:
 class LockGrantor:
     """The leader's side: which slave has the promise. Of the slaves that ask, the one with the lowest id."""
 
-    def __init__(self, terms: Timing) -> None:
-        self._terms = terms
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         self._heir: Heir | None = None
         self._asked_s: dict[int, float] = {}
 
     def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
         """A slave asks for the promise, for ``hold_s`` from now on; returns whether it gets it."""
         self._asked_s = {
-            number: at for number, at in self._asked_s.items() if now_s - at <= self._terms.asking_s
+            number: at for number, at in self._asked_s.items() if now_s - at <= self._timing.asking_s
         } | {broker_id: now_s}
         heir = self.heir(now_s)
         if not 0 < hold_s <= LONGEST_HOLD_S:
@@ -61,7 +61,7 @@ class LockGrantor:
             # The previous heir may rely on its promise until that has run out.
             return False
         # Margin for two clocks that run at different speeds.
-        until_s = now_s + hold_s + self._terms.guard_s
+        until_s = now_s + hold_s + self._timing.guard_s
         self._heir = Heir(broker_id, address, max(until_s, heir.until_s if heir is not None else 0.0))
         return True
 
@@ -108,10 +108,10 @@ class LockCompleteness:
         self.from_s = now_s + TRUSTED_S if from_s is None else from_s
         self._led_s = now_s
 
-    def ends(self, will: LockGrantor) -> None:
+    def ends(self, grantor: LockGrantor) -> None:
         """The broker leads no more. An heir may have had a promise when this broker was last seen to lead."""
         led_s = self._led_s
-        if led_s is None or will.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):
+        if led_s is None or grantor.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):
             self._led_s = None
 
     def has_all(self, now_s: float) -> None:

@@ -16,12 +16,12 @@ class Links:
     """Both ends of the link: who copies our log, and whom we copy."""
 
     def __init__(
-        self, clock: Clock, config: BrokerConfig, port: HaPort, following: HaClient, peers: Peers
+        self, clock: Clock, config: BrokerConfig, port: HaPort, ha_client: HaClient, peers: Peers
     ) -> None:
         self._clock = clock
         self._config = config
         self._port = port
-        self._following = following
+        self._ha_client = ha_client
         self._peers = peers
 
     def copies(self, broker_id: int, host: str) -> bool:
@@ -40,7 +40,7 @@ class Links:
 
     def master_silence_s(self) -> float | None:
         """Seconds since the last bytes from our master over the link; ``None`` without a link."""
-        link = self._following.link
+        link = self._ha_client.link
         return None if link is None else self._clock.monotonic() - link.last_read
 
     def tell_leaving(self) -> None:

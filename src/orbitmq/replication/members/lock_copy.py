@@ -26,16 +26,16 @@ class LockCopy:
     """When one broker's table of locks is complete: as the leader's, and as a slave's copy."""
 
     def __init__(
-        self, clock: Clock, config: BrokerConfig, role: RoleState, locks: QueueLocks, terms: Timing
+        self, clock: Clock, config: BrokerConfig, role: RoleState, locks: QueueLocks, timing: Timing
     ) -> None:
         self._now = clock.monotonic
         self._is_master = config.broker_id == MASTER_ID
         self._role = role
         self._locks = locks
-        self._grantor, self._lease = LockGrantor(terms), Lease(1, hold_s(terms))
+        self._grantor, self._lease = LockGrantor(timing), Lease(1, hold_s(timing))
         # When this broker's table is complete: before, clients may trust locks granted by others and unknown
         # here.
-        self._completeness = LockCompleteness(terms.guard_s, of_two=config.total_replicas == 2)
+        self._completeness = LockCompleteness(timing.guard_s, of_two=config.total_replicas == 2)
         # For each member whose tables were taken in pre-online: when these had all locks.
         self._taken: list[float | None] = []
 

@@ -24,8 +24,8 @@ class MasterWord:
         yielded_until_s: this broker makes way for a returning master until this time.
     """
 
-    def __init__(self, terms: Timing) -> None:
-        self._patience_s = terms.patience_s
+    def __init__(self, timing: Timing) -> None:
+        self._patience_s = timing.patience_s
         self._released_s = -math.inf  # when the master said that it leads no more
         self._stale_s = -math.inf  # when our own right was last seen not to be renewed
         self.yielded_until_s = 0.0

@@ -51,7 +51,7 @@ class Membership(Component):
     """One broker's membership in its group. Without acting masters, only its id is checked.
 
     Attributes:
-        terms: the times that the brokers of one name agree on.
+        timing: the times that the brokers of one name agree on.
         fence: our right to lead.
         seen: the members as the name servers show them.
     """
@@ -65,7 +65,7 @@ class Membership(Component):
         events: Events,
         role: RoleState,
         own: OwnState,
-        terms: Timing,
+        timing: Timing,
         client: RemotingClient,
         queries: NameServerQueries,
         around: Surroundings,
@@ -80,24 +80,24 @@ class Membership(Component):
         self._around = around
         self._change_role = change_role
         servers = config.name_servers
-        self.terms = terms
-        self.fence = Fence(self.terms, servers, config.total_replicas - 1)
-        self.seen = MemberViews(config.broker_id, address, self.terms, servers)
-        self._going_online = PreOnlineService(
-            clock, config, client, address, own.ha_address, around.following, around.links, around.tables,
-            self._others, self._knows_others, own.log_end, self.terms,
+        self.timing = timing
+        self.fence = Fence(self.timing, servers, config.total_replicas - 1)
+        self.seen = MemberViews(config.broker_id, address, self.timing, servers)
+        self._pre_online = PreOnlineService(
+            clock, config, client, address, own.ha_address, around.ha_client, around.links, around.tables,
+            self._others, self._knows_others, own.log_end, self.timing,
         )  # fmt: skip
         self._probe = Probe(clock, client, self.seen)
-        self._rivals = DuplicateIds(config, client, queries, address)
+        self._duplicate_ids = DuplicateIds(config, client, queries, address)
         self._consent = LateConsent(client, around.tables)
-        self._elders = LostLogOwners(client, own.log_end, own.record_at)
+        self._lost_log_owners = LostLogOwners(client, own.log_end, own.record_at)
         self._heads = HeadCount(config)
         self._moving = asyncio.Lock()
         self._wake = asyncio.Event()
         self._looking = Looking(
             clock, config, role, queries, address, self.fence, self.seen, self._wake.set, self._master_shown
         )
-        self._word = MasterWord(terms)
+        self._word = MasterWord(timing)
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # had no log when it began
         self._crashed = False  # the last stop was not a clean one, and it took no messages since
@@ -119,7 +119,7 @@ class Membership(Component):
         Raises:
             StartError: another broker has our id.
         """
-        await self._rivals.refuse_a_taken_id(self._looking.servers)
+        await self._duplicate_ids.refuse_a_taken_id(self._looking.servers)
         self._crashed = self._own.crashed()
         if not self._config.enable_slave_acting_master:
             return
@@ -129,9 +129,9 @@ class Membership(Component):
         self.seen.again(self._clock.monotonic())
         self._spawn(self._looking.run(), "look at the members")
         self._spawn(self._drive(), "role")
-        self._every(self._clock, self.terms.look_s, self._ask_for_lease)
-        self._every(self._clock, self.terms.look_s, self._look_for_elders)
-        self._every(self._clock, self.terms.look_s, self._count_heads)
+        self._every(self._clock, self.timing.look_s, self._ask_for_lease)
+        self._every(self._clock, self.timing.look_s, self._look_for_elders)
+        self._every(self._clock, self.timing.look_s, self._count_heads)
 
     async def stop(self) -> None:
         await self.end_work()
@@ -171,7 +171,7 @@ class Membership(Component):
 
     def took_all(self) -> bool:
         """Whether the tables of all others were taken in the last pre-online."""
-        return self._going_online.took_all
+        return self._pre_online.took_all
 
     # -- what others tell ------------------------------------------------------------------------------
 
@@ -260,8 +260,8 @@ class Membership(Component):
                 log.warning("the master at %s is back: this broker acts for it no more", master_address)
                 await self._step_back()
                 await self._give_all()
-            if not self._around.following.connected:
-                self._around.following.follow(None, None)
+            if not self._around.ha_client.connected:
+                self._around.ha_client.follow(None, None)
             self._follow(master_address)
         return self._role.leads
 
@@ -288,7 +288,7 @@ class Membership(Component):
         if 0 < needed <= len(self._newcomers.members):
             return True
         may_lack = self._config.broker_id == MASTER_ID and (self._crashed or not self._own.log_end())
-        if may_lack and len(self._others()) < needed and now < self._isolated_s + self.terms.arrival_s:
+        if may_lack and len(self._others()) < needed and now < self._isolated_s + self.timing.arrival_s:
             return False
         return self.seen.told(now)
 
@@ -298,7 +298,7 @@ class Membership(Component):
         In pre-online: it started without a log. While it serves: members that appeared since may have a log.
         """
         if self._role.role in TAKES_MESSAGES:
-            return self._elders.may_be(self._others())
+            return self._lost_log_owners.may_be(self._others())
         isolated = self._config.broker_id == MASTER_ID and self._role.role is Role.PRE_ONLINE
         return isolated and (self._began_empty or not self._own.log_end())
 
@@ -306,7 +306,7 @@ class Membership(Component):
         self._heads.look(len(self._others()) + 1)
 
     async def _look_for_elders(self) -> None:
-        if self._role.role in TAKES_MESSAGES and (found := await self._elders.look(self._others())):
+        if self._role.role in TAKES_MESSAGES and (found := await self._lost_log_owners.look(self._others())):
             self._newcomers.members |= found
             self._wake.set()
 
@@ -341,7 +341,7 @@ class Membership(Component):
         if self._role.role in LEADING:
             closes_s = self.fence.closes_s
             return None if closes_s is None else max(0.0, closes_s - now)
-        left_s = self.seen.leaderless_since_s(now) + self.terms.patience_s - now
+        left_s = self.seen.leaderless_since_s(now) + self.timing.patience_s - now
         return left_s if self._role.role is Role.SLAVE and 0 < left_s < math.inf else None
 
     async def _consider(self) -> None:
@@ -378,11 +378,11 @@ class Membership(Component):
             idle=self._consent.idle,
             leased=self.fence.is_leased(now),
         )
-        return decide(situation, self.seen, self.terms, now)
+        return decide(situation, self.seen, self.timing, now)
 
     @property
     def _link_patience_s(self) -> float:
-        return max(self.terms.timeout_s, self._around.links.master_heartbeat_s() * 1.2)
+        return max(self.timing.timeout_s, self._around.links.master_heartbeat_s() * 1.2)
 
     async def _act(self, decision: NextMove) -> None:
         role = _ROLE_OF.get(decision.move)
@@ -410,20 +410,20 @@ class Membership(Component):
 
     def _follow(self, master: str | None) -> None:
         if master is None:
-            self._around.following.follow(None, None)
+            self._around.ha_client.follow(None, None)
             return
         known = self._master_ha
         ha_address = known[1] if known is not None and known[0] == master else None
-        self._around.following.follow(self._config.ha_master_address or ha_address, master)
+        self._around.ha_client.follow(self._config.ha_master_address or ha_address, master)
 
     async def _meets_rival(self) -> bool:
         """Whether another broker with our id is newer, or started first: this one is isolated then."""
-        if not await self._rivals.gone():
+        if not await self._duplicate_ids.gone():
             return True
         rival = self.seen.rival(self._clock.monotonic())
         if rival is None or self._role.role is Role.PRE_ONLINE:
             return False
-        if not await self._rivals.gives_way(rival, self._own.term()):
+        if not await self._duplicate_ids.gives_way(rival, self._own.term()):
             return False
         async with self._moving:
             if not self._leaving:
@@ -456,11 +456,13 @@ class Membership(Component):
         log.info("broker %s is isolated until it has caught up with the others", self._address)
         self._isolated_s, self._began_empty = self._clock.monotonic(), not self._own.log_end()
         self.look_now()
-        silent = await self._going_online.run()
+        silent = await self._pre_online.run()
         self._crashed = False
         agreed, misses_others = silent is not None and not silent, self._misses_others()
         self._newcomers.members.clear()
-        self._elders.went_online(empty=misses_others and not self._others() and not self._own.log_end())
+        self._lost_log_owners.went_online(
+            empty=misses_others and not self._others() and not self._own.log_end()
+        )
         met = frozenset(self._others() if misses_others else ())
         async with self._moving:
             if self._leaving:

@@ -48,7 +48,7 @@ class PreOnlineService:
         ha_address: gives where followers reach it.
         members: gives the living members without ourselves, as far as they are known.
         known: whether these are all of them.
-        terms: a member's consent holds as long as a master's right to lead.
+        timing: a member's consent holds as long as a master's right to lead.
         log_end: gives the end of our own log.
 
     Attributes:
@@ -62,26 +62,26 @@ class PreOnlineService:
         client: RemotingClient,
         address: str,
         ha_address: Callable[[], str],
-        following: HaClient,
+        ha_client: HaClient,
         links: Links,
         tables: TableExchange,
         members: Callable[[], Mapping[int, str]],
         known: Callable[[], bool],
         log_end: Callable[[], int],
-        terms: Timing,
+        timing: Timing,
     ) -> None:
         self._clock = clock
         self._config = config
         self._client = client
         self._address = address
         self._ha_address = ha_address
-        self._following = following
+        self._ha_client = ha_client
         self._links = links
         self._tables = tables
         self._members = members
         self._known = known
         self._log_end = log_end
-        self._terms = terms
+        self._timing = timing
         self.took_all = False
 
     async def run(self) -> dict[int, str] | None:
@@ -90,14 +90,14 @@ class PreOnlineService:
         ``None``: the members are not known.
         """
         plan = PreOnlinePlan(self._config.broker_id)
-        patience_s = max(MAX_RETRY_SECONDS, self._terms.patience_s) + LOOK_MORE_S
+        patience_s = max(MAX_RETRY_SECONDS, self._timing.patience_s) + LOOK_MORE_S
         deadline = self._clock.monotonic() + patience_s
         while True:
             known = self._known()
             late = self._clock.monotonic() >= deadline
             task = plan.next(self._members() if known or late else None)
             if task.step is Step.SERVE:
-                if plan.ask_again(self._clock.monotonic() - self._terms.lease_s):
+                if plan.ask_again(self._clock.monotonic() - self._timing.lease_s):
                     continue
                 break
             outcome = await self._do(task)
@@ -106,7 +106,7 @@ class PreOnlineService:
                 if not outcome.done:
                     await self._clock.sleep(RETRY_S)
         if self._config.broker_id == MASTER_ID:
-            self._following.follow(None, None)
+            self._ha_client.follow(None, None)
         self.took_all = known and not plan.left_out
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
@@ -133,8 +133,8 @@ class PreOnlineService:
                         await self._tables.take(task.broker_id, task.address)
                     return Outcome(True)
                 case Step.FOLLOW:
-                    self._following.follow(self._config.ha_master_address or None, task.address)
-                    return Outcome(await self._until(lambda: self._following.transferring, LINK_LIMIT_S))
+                    self._ha_client.follow(self._config.ha_master_address or None, task.address)
+                    return Outcome(await self._until(lambda: self._ha_client.transferring, LINK_LIMIT_S))
                 case _:
                     await self._clock.sleep(LOOK_AGAIN_S)
                     return Outcome(True)
@@ -175,18 +175,18 @@ class PreOnlineService:
         if begin == 0:
             # This broker's table versions come from when it led alone, without a log.
             self._tables.outdate()
-        self._following.follow(None, address)
+        self._ha_client.follow(None, address)
         try:
             have = begin
             while have < target:
                 if not await self._grown(have):
-                    if self._following.own_end_counts:
+                    if self._ha_client.own_end_counts:
                         return Outcome(True, target)
                     log.warning("%s has the log up to %d, it gives it up to %d", address, target, have)
                     return Outcome(False)
                 have = self._copied_to()
         finally:
-            self._following.follow(None, None)
+            self._ha_client.follow(None, None)
         end = self._log_end()
         log.warning("copied %d bytes that only %s had, the log ends at %d", end - begin, address, end)
         if end < target:
@@ -194,12 +194,12 @@ class PreOnlineService:
         return Outcome(True, target)
 
     async def _grown(self, end: int) -> bool:
-        await self._until(lambda: self._copied_to() > end or self._following.own_end_counts, COPY_SILENCE_S)
+        await self._until(lambda: self._copied_to() > end or self._ha_client.own_end_counts, COPY_SILENCE_S)
         return self._copied_to() > end
 
     def _copied_to(self) -> int:
         """The end of our copy, by bytes: the log of RocketMQ's slave may end within a record."""
-        return self._following.received if self._following.transferring else self._log_end()
+        return self._ha_client.received if self._ha_client.transferring else self._log_end()
 
     async def _announce(self, address: str) -> Outcome:
         header = ExchangeBrokerHaInfoRequest(

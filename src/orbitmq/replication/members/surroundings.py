@@ -41,7 +41,7 @@ class Surroundings:
         master_back: called when clients can use the master again for which this broker acted.
     """
 
-    following: HaClient
+    ha_client: HaClient
     links: Links
     tables: TableExchange
     slaves: OtherSlaves

@@ -81,10 +81,10 @@ class MemberViews:
         broker_id: our own.
     """
 
-    def __init__(self, broker_id: int, address: str, terms: Timing, name_servers: Iterable[str]) -> None:
+    def __init__(self, broker_id: int, address: str, timing: Timing, name_servers: Iterable[str]) -> None:
         self._id = broker_id
         self._address = address
-        self._terms = terms
+        self._timing = timing
         self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
         self._heard_s = -math.inf
         # Slaves with a lower id than ours, at their last known addresses: each may have acted for the master.
@@ -109,7 +109,7 @@ class MemberViews:
         if server not in self._sights:
             return
         before = self._sights[server]
-        if before is not None and now_s - before.seen_s > self._terms.gap_s:
+        if before is not None and now_s - before.seen_s > self._timing.gap_s:
             before = None  # a leader may have come and gone between two looks that lie far apart
         lost_s = now_s if silent_s is None else min(now_s, max(self._heard_s, now_s - silent_s))
         begin_s = lost_s if before is None else min(before.begin_s, lost_s)
@@ -182,7 +182,7 @@ class MemberViews:
 
     def _is_over(self, broker_id: int, now_s: float) -> bool:
         """Whether a broker has been missing for long enough that its right to lead has run out."""
-        return now_s - self._without_s(lambda number: number == broker_id, now_s) >= self._terms.patience_s
+        return now_s - self._without_s(lambda number: number == broker_id, now_s) >= self._timing.patience_s
 
     def _without_s(self, ids: Callable[[int], bool], now_s: float) -> float:
         """Since when enough name servers have shown no broker with such an id; ``inf``: they show one."""
@@ -194,7 +194,7 @@ class MemberViews:
         return [
             sight
             for sight in self._sights.values()
-            if sight is not None and now_s - sight.seen_s <= self._terms.gap_s
+            if sight is not None and now_s - sight.seen_s <= self._timing.gap_s
         ]
 
 
@@ -242,25 +242,25 @@ class NextMove:
     why: str = ""
 
 
-def decide(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
+def decide(situation: Situation, views: MemberViews, timing: Timing, now_s: float) -> NextMove:
     """The next move of a broker with acting masters switched on (behaviours MB-07..10, SS-01..04)."""
     role = situation.role
     if role in (Role.MASTER, Role.FENCED):
-        return _of_master(situation, sightings, terms, now_s)
+        return _of_master(situation, views, timing, now_s)
     if role is Role.ACTING_MASTER:
-        return _of_acting(situation, sightings, now_s)
+        return _of_acting(situation, views, now_s)
     if role is Role.SLAVE:
-        return _of_slave(situation, sightings, terms, now_s)
+        return _of_slave(situation, views, timing, now_s)
     return NextMove(Move.STAY)  # pre-online decides for itself
 
 
-def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
+def _of_master(situation: Situation, views: MemberViews, timing: Timing, now_s: float) -> NextMove:
     if situation.role is Role.MASTER:
         if situation.fence_open:
             return NextMove(Move.STAY)
         return NextMove(Move.FENCE, why="the name servers have not answered a heartbeat in time")
-    alone_s = sightings.alone_since_s(now_s)
-    if alone_s == math.inf and sightings.known(now_s) and not situation.asked:
+    alone_s = views.alone_since_s(now_s)
+    if alone_s == math.inf and views.known(now_s) and not situation.asked:
         return NextMove(Move.PRE_ONLINE, why="a slave may have stood in for this master")
     if not situation.fence_open:
         return NextMove(Move.STAY)
@@ -272,25 +272,25 @@ def _of_master(situation: Situation, sightings: MemberViews, terms: Timing, now_
         return NextMove(Move.LEAD, why="the others have seen this master and do nothing any more")
     if situation.settled:
         return NextMove(Move.LEAD, why="the name servers have shown this master for long enough")
-    if now_s - alone_s >= terms.patience_s:
+    if now_s - alone_s >= timing.patience_s:
         return NextMove(Move.LEAD, why="no other broker of this name is there")
     return NextMove(Move.STAY)
 
 
-def _of_acting(situation: Situation, sightings: MemberViews, now_s: float) -> NextMove:
-    members = sightings.members(now_s)
+def _of_acting(situation: Situation, views: MemberViews, now_s: float) -> NextMove:
+    members = views.members(now_s)
     lower = min((number for number in members if number < situation.broker_id), default=None)
     if lower is not None:
         return NextMove(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
     if not situation.fence_open:
         return NextMove(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
     # A fenced master still takes messages, so we go on copying its log.
-    return NextMove(Move.STAY, sightings.master if situation.link_up else None)
+    return NextMove(Move.STAY, views.master if situation.link_up else None)
 
 
-def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s: float) -> NextMove:
-    members = sightings.members(now_s)
-    master = sightings.master
+def _of_slave(situation: Situation, views: MemberViews, timing: Timing, now_s: float) -> NextMove:
+    members = views.members(now_s)
+    master = views.master
     if min(members, default=MASTER_ID) < situation.broker_id or now_s < situation.yielded_until_s:
         # This holds also when only one of several name servers still shows a master.
         return NextMove(Move.STAY, master)
@@ -299,12 +299,12 @@ def _of_slave(situation: Situation, sightings: MemberViews, terms: Timing, now_s
         return NextMove(Move.ASK, master, "the name servers have lost the master, but its link lives")
     if not situation.fence_open:
         return NextMove(Move.STAY, master)
-    stand_ins = sightings.stand_ins(now_s)
+    stand_ins = views.stand_ins(now_s)
     if situation.released and not stand_ins:
         return NextMove(Move.ACT, master if situation.link_up else None, "the master leads no more")
     if master is not None and situation.port is ProbeResult.REFUSES and not stand_ins:
         return NextMove(Move.ACT, None, f"the master is gone, {master} refuses connections")
-    missing_s = now_s - sightings.leaderless_since_s(now_s)
-    if missing_s >= terms.patience_s:
+    missing_s = now_s - views.leaderless_since_s(now_s)
+    if missing_s >= timing.patience_s:
         return NextMove(Move.ACT, None, f"no master for {missing_s:.1f} s")
     return NextMove(Move.PROBE if master is not None or stand_ins else Move.STAY, master)

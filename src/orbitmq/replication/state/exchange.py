@@ -58,7 +58,7 @@ class StateExchange(Component):
     Such a master already serves: it takes the entries that are new to it, then tells all its tables.
 
     Args:
-        kept: the tables that must be on the disk before their changes count.
+        durable: the tables that must be on the disk before their changes count.
         locks: knows who may rely on our queue locks; frames of whole tables carry that.
         note_version: told the tables whose version changed although their entries did not.
         refused: called when the disk refuses changes told by our leader.
@@ -78,13 +78,13 @@ class StateExchange(Component):
         feed: ChangeFeed,
         store: MessageStore,
         peers: Peers,
-        kept: DurableTables,
+        durable: DurableTables,
         locks: LockCopy,
         note_version: Callable[[str], object],
         refused: Callable[[OSError], object],
     ) -> None:
         self._clock = clock
-        self._kept = kept
+        self._durable = durable
         self._locks = locks
         self._note_version = note_version
         self._events = events
@@ -94,13 +94,13 @@ class StateExchange(Component):
         self._peers = peers
         self.terms = Terms(feed)
         self.acted = ActingTerm(feed)
-        self._untold = LaggingFollowers(feed, events)
-        self._alone = UnsyncedStart()
+        self._lagging = LaggingFollowers(feed, events)
+        self._unsynced = UnsyncedStart()
         self._accepts = MergeRules(
-            feed, role, self.terms, self.acted, self._untold, self._alone, self._tell_own, locks.follows
+            feed, role, self.terms, self.acted, self._lagging, self._unsynced, self._tell_own, locks.follows
         )
-        self._telling = Telling(clock, role, feed, self._untold, kept, locks, self._stamp, self._spawn)
-        self._handed_out = SeenByFollower()
+        self._telling = Telling(clock, role, feed, self._lagging, durable, locks, self._stamp, self._spawn)
+        self._seen_by = SeenByFollower()
         self._started = False
         self._ends_to_act = False
         self._applies = False  # the changes being made now come from a peer
@@ -120,7 +120,7 @@ class StateExchange(Component):
         feed.subscribe(self._changed)
 
     def tables(self) -> Sequence[Table]:
-        return (Table(ACTED, self.acted), Table(UNTOLD, self._untold))
+        return (Table(ACTED, self.acted), Table(UNTOLD, self._lagging))
 
     async def start(self) -> None:
         self._started = True
@@ -196,12 +196,12 @@ class StateExchange(Component):
     def _stamp(self, asked: bool) -> SenderFacts:
         if asked:
             return SenderFacts(self.terms.term, self.acted.term, self._store.crashed and not self._was_told)
-        return SenderFacts(self.terms.term, 0, self._alone.is_on)
+        return SenderFacts(self.terms.term, 0, self._unsynced.is_on)
 
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # changes that a start reads from the journal were made in an earlier run
-            self._handed_out.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
-            self._alone.changed(table, key)
+            self._seen_by.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
+            self._unsynced.changed(table, key)
         self._telling.changed(table, key, value)
         if self._role.takes_messages and not self._applies:
             for inbox in self._inboxes.values():
@@ -211,7 +211,7 @@ class StateExchange(Component):
         """Note the change as untold: followers that have not heard it would undo it if we were killed now."""
         if self._role.takes_messages:
             for link in self._telling.followers:
-                self._untold.note(link.broker_id, self._feed.sequence)
+                self._lagging.note(link.broker_id, self._feed.sequence)
 
     # -- hearing -----------------------------------------------------------------------------------------
 
@@ -292,10 +292,10 @@ class StateExchange(Component):
         The leader would otherwise count us as a copy, with a topic's messages but without the topic.
         """
         if not link.is_master:
-            await self._kept.tried()
+            await self._durable.tried()
             return True
         try:
-            await self._kept.all()
+            await self._durable.all()
         except OSError as error:
             self._refused(error)
             return False
@@ -305,14 +305,14 @@ class StateExchange(Component):
         if isinstance(action, FeedEntry):
             if inbox.is_outdated(action) and not self._is_news_yet(action):
                 return
-            self._kept.owes_progress |= not link.is_master
+            self._durable.owes_progress |= not link.is_master
             self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
-        self._alone.heard()
+        self._unsynced.heard()
         if not action.asked:
             self._was_told = True
-            self._alone.ends()
+            self._unsynced.ends()
             self._remove_others(link, action)
         elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
@@ -355,9 +355,9 @@ class StateExchange(Component):
                 now = table.versioned.version
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
-                if self._alone.has_changed(name, key):
+                if self._unsynced.has_changed(name, key):
                     continue
-                done = acted is not None and self._handed_out.knew(acted, name, key)
+                done = acted is not None and self._seen_by.knew(acted, name, key)
                 if done or not complete.asked or complete.knows_whole(table, key):
                     stamp = None if self.shadow is None else self.shadow.removing(link.address, name, key)
                     self._apply(FeedEntry(0, 0, name, key, None, version, stamp or UNSET))
@@ -366,9 +366,9 @@ class StateExchange(Component):
         sending = self._telling.acknowledged(link, payload)
         if sending is not None and self._role.leads:
             # While we may lead, no other broker does, and a follower makes the changes it acknowledges.
-            self._handed_out.heard(link.broker_id, sending.applied)
+            self._seen_by.heard(link.broker_id, sending.applied)
         if sending is not None and self._role.takes_messages:
-            self._untold.told(link.broker_id, sending.applied)
+            self._lagging.told(link.broker_id, sending.applied)
 
     # -- events around -----------------------------------------------------------------------------------
 
@@ -392,11 +392,11 @@ class StateExchange(Component):
                 self._make_the_rest(link, inbox)
         self._ends_to_act = changed.before is Role.ACTING_MASTER and changed.after is Role.SLAVE
         if changed.after in LEADING:
-            self._alone.ends()
+            self._unsynced.ends()
         if not begins_term(changed):
             return
         if self._store.crashed and changed.after not in LEADING:
-            self._alone.begins(self.terms.term)
+            self._unsynced.begins(self.terms.term)
         term = self.terms.begin()
         log.info("the tables of this broker are of term %d", term)
         if changed.after is Role.ACTING_MASTER:
@@ -421,4 +421,4 @@ class StateExchange(Component):
         for action in rest:
             self._do(link, inbox, action)
         if self._background is not None and has_metadata(rest):
-            self._spawn(self._kept.tried(), "save what was told last")
+            self._spawn(self._durable.tried(), "save what was told last")

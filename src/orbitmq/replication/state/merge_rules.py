@@ -61,8 +61,8 @@ class MergeRules:
     """The rules of one broker, for all its links.
 
     Args:
-        untold: the followers that were not told all that this broker has changed.
-        alone: the keys that this broker has changed since it was killed and started without asking anybody.
+        lagging: the followers that were not told all that this broker has changed.
+        unsynced: the keys that this broker has changed since it was killed and started without asking others.
         tell_own: tells our master all that our tables hold, though the master has not asked.
         follows: called when a leader's tables begin to arrive, and ours become a copy of them.
     """
@@ -73,8 +73,8 @@ class MergeRules:
         role: RoleState,
         terms: Terms,
         acted: ActingTerm,
-        untold: LaggingFollowers,
-        alone: UnsyncedStart,
+        lagging: LaggingFollowers,
+        unsynced: UnsyncedStart,
         tell_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:
@@ -82,8 +82,8 @@ class MergeRules:
         self._role = role
         self._terms = terms
         self._acted = acted
-        self._untold = untold
-        self._alone = alone
+        self._lagging = lagging
+        self._unsynced = unsynced
         self._tell_own = tell_own
         self._follows = follows
         self._answers: dict[PeerLink, TablesAnswer] = {}
@@ -146,16 +146,16 @@ class MergeRules:
         """The rule for a frame of a peer's whole tables: which of its changes are made."""
         answer = self._answers.get(link)
         if answer is None or frame.begins:
-            welcome = asked or self._alone.is_on or frame.term > self._terms.term
-            untold = link.broker_id in self._untold
+            welcome = asked or self._unsynced.is_on or frame.term > self._terms.term
+            untold = link.broker_id in self._lagging
             news_only = self._terms.has_older(frame.term, frame.acted_in, untold=frame.anew or untold)
             answer = self._answers[link] = TablesAnswer(welcome, frame.acted_in > 0, news_only)
-            has_all = not frame.anew and not self._untold.has_older(link.broker_id)
-            answer.newer = has_all and self._alone.lacks(frame.term)
+            has_all = not frame.anew and not self._lagging.has_older(link.broker_id)
+            answer.newer = has_all and self._unsynced.lacks(frame.term)
             self._terms.saw(frame.term)
             if self._terms.lost:
                 answer.had = self._keys(_NEEDED)
-            elif news_only and not answer.acted and self._untold.has_older(link.broker_id):
+            elif news_only and not answer.acted and self._lagging.has_older(link.broker_id):
                 answer.kept = self._keys(_KEPT)
         if not answer.welcome:
             return takes_nothing
@@ -190,7 +190,7 @@ class MergeRules:
         known, led = answer, not answer.news_only
         if known.newer:
             return lambda entry: (
-                not self._alone.has_changed(entry.table, entry.key)
+                not self._unsynced.has_changed(entry.table, entry.key)
                 or (known.acted and self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False))
             )
         if led and not self._role.takes_messages:

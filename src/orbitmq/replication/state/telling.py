@@ -47,8 +47,8 @@ class Telling:
     """The sending side of all links.
 
     Args:
-        untold: the followers that lack changes.
-        kept: brings progress from followers to the disk before they are sent our whole tables.
+        lagging: the followers that lack changes.
+        durable: brings progress from followers to the disk before they are sent our whole tables.
         locks: knows what to say to a peer about our queue locks.
         stamp: gives what frames say about this broker, for an answer (``True``) or as a leader.
         spawn: runs a task in the background until the exchange stops.
@@ -62,8 +62,8 @@ class Telling:
         clock: Clock,
         role: RoleState,
         feed: ChangeFeed,
-        untold: LaggingFollowers,
-        kept: DurableTables,
+        lagging: LaggingFollowers,
+        durable: DurableTables,
         locks: LockCopy,
         stamp: Callable[[bool], SenderFacts],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
@@ -71,8 +71,8 @@ class Telling:
         self._clock = clock
         self._role = role
         self._feed = feed
-        self._untold = untold
-        self._kept = kept
+        self._lagging = lagging
+        self._durable = durable
         self._stamp = stamp
         self._locks = locks
         self._spawn = spawn
@@ -112,7 +112,7 @@ class Telling:
         self.links.pop(link, None)
         again = any(link.broker_id == other.broker_id for other in self.links)
         if self._role.takes_messages and not link.is_master and not again:
-            self._untold.note(link.broker_id, self._feed.sequence)
+            self._lagging.note(link.broker_id, self._feed.sequence)
         self._heard.set()
 
     def acknowledged(self, link: PeerLink, payload: bytes) -> SendingLink | None:
@@ -160,14 +160,14 @@ class Telling:
 
     def _look(self) -> None:
         self._looking = None
-        if self._role.takes_messages and self._untold.look(self.followers.items()):
+        if self._role.takes_messages and self._lagging.look(self.followers.items()):
             self._look_later()
 
     # -- whole tables --------------------------------------------------------------------------------------
 
     def begin(self, link: PeerLink) -> None:
         """Send a follower the whole tables, in the background; :meth:`push` waits for that."""
-        self._untold.begins(link.broker_id, self._feed.sequence)
+        self._lagging.begins(link.broker_id, self._feed.sequence)
         self.tell(link, Why.FOLLOWS)
 
     def tell(self, link: PeerLink, why: Why) -> None:
@@ -191,7 +191,7 @@ class Telling:
         # Send them one after the other: a key not sent between the first and the last frame counts as
         # missing.
         async with sending.turn:
-            await self._kept.progress()
+            await self._durable.progress()
             entries: list[FeedEntry] = []
             begins = True
             for entry in everything(self._feed):

@@ -62,7 +62,7 @@ class MessageIndex:
         self._builder: IndexBuilder | None = None
         # One batch or search at a time: a search must not see half a batch.
         self._busy = asyncio.Lock()
-        self.following = LogFeed(runtime, self, log, written, name="index")
+        self.feed = LogFeed(runtime, self, log, written, name="index")
         # The newest store time in those files that are complete and on the device.
         self.sealed_time = 0
 
@@ -98,7 +98,7 @@ class MessageIndex:
         # The position belongs to the newest file at that time: when that file is gone, its entries are
         # indexed again.
         noted = bool(self._files) and self._files[-1].end_time == sealed_time
-        self.following.position = self._resume_at(crashed, position if noted else -1)
+        self.feed.position = self._resume_at(crashed, position if noted else -1)
 
     def _resume_at(self, crashed: bool, position: int) -> int:
         if not self._files:
@@ -114,11 +114,11 @@ class MessageIndex:
     @property
     def position(self) -> int:
         """All records below this offset are in the index."""
-        return self.following.position
+        return self.feed.position
 
     def start(self) -> None:
         """Build in the background from now on."""
-        self.following.start()
+        self.feed.start()
 
     async def stop(self) -> None:
         """End the batch under way and bring the files to the device; :attr:`position` is then final.
@@ -126,7 +126,7 @@ class MessageIndex:
         Raises:
             OSError: the disk refused; the next start rebuilds the newest file.
         """
-        await self.following.stop()
+        await self.feed.stop()
         if self._builder is not None:
             try:
                 await self._runtime.threads.run(self._files[-1].complete, self._builder)
@@ -222,7 +222,7 @@ class MessageIndex:
         Args:
             begin_ms, end_ms: bounds of the store time, both inclusive.
         """
-        await self.following.catch_up(self._written())
+        await self.feed.catch_up(self._written())
         text = f"{topic}#{key}".encode("utf-8", "replace")
         found: dict[int, None] = {}
         async with self._busy:

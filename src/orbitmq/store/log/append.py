@@ -34,7 +34,7 @@ class Writer:
         queues: Queues,
         log: CommitLog,
         appender: Appender,
-        acceptance: WriteGate,
+        write_gate: WriteGate,
         update_clock: Callable[[], int],
         now_ms: Callable[[], int],
     ) -> None:
@@ -42,7 +42,7 @@ class Writer:
         self._queues = queues
         self._log = log
         self._appender = appender
-        self._acceptance = acceptance
+        self._write_gate = write_gate
         self._update_clock = update_clock
         self._now_ms = now_ms
         self._born_cache: dict[tuple[str, int], bytes] = {}
@@ -52,8 +52,8 @@ class Writer:
 
         Raises: as ``MessageStore.put``.
         """
-        if self._acceptance.refusal is not None:
-            raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}")
+        if self._write_gate.refusal is not None:
+            raise StoreClosedError(f"the store takes no messages: {self._write_gate.refusal}")
         if not messages:
             raise ValueError("no messages to put")
         slots = [self._slot(message) for message in messages]
@@ -141,8 +141,8 @@ class Writer:
             try:
                 self._queues.save_unfinished(slot)
             except OSError as error:
-                self._acceptance.queues_failed(error)
-                raise StoreClosedError(f"the store takes no messages: {self._acceptance.refusal}") from error
+                self._write_gate.queues_failed(error)
+                raise StoreClosedError(f"the store takes no messages: {self._write_gate.refusal}") from error
         elif reason == table.ROLL:
             self._log.roll()
         else:

@@ -71,7 +71,7 @@ class Upkeep:
         log: CommitLog,
         queues: Queues,
         flusher: Flusher,
-        acceptance: WriteGate,
+        write_gate: WriteGate,
         *,
         update_clock: Callable[[], int],
         held: HeldFiles,
@@ -83,7 +83,7 @@ class Upkeep:
         self._log = log
         self._queues = queues
         self._flusher = flusher
-        self._acceptance = acceptance
+        self._write_gate = write_gate
         self._update_clock = update_clock
         self._held = held
         self.index: MessageIndex | None = None
@@ -124,7 +124,7 @@ class Upkeep:
     def start(self) -> None:
         """Begin; the store is open."""
         if self.index is not None:
-            self._log.wakers.append(self.index.following.wake)
+            self._log.wakers.append(self.index.feed.wake)
             self.index.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -168,7 +168,7 @@ class Upkeep:
         """End the index's work; returns how far it is on the device, -1 when that is unknown."""
         if self.index is None:
             return -1
-        self._log.wakers.remove(self.index.following.wake)
+        self._log.wakers.remove(self.index.feed.wake)
         try:
             await self.index.stop()
         except OSError as error:
@@ -359,10 +359,10 @@ class Upkeep:
             used, folder = self._disk_used()
             plan = decide(self.config, now, due, used, [], 0)
         if plan.refuse_writes:
-            self._acceptance.refuse(
+            self._write_gate.refuse(
                 f"the disk of {folder} is {used:.0%} full, the limit is {self.config.disk_full_ratio:.0%}"
             )
-        elif self._acceptance.refusal is not None and self._flusher.error is None and not self._stopping:
+        elif self._write_gate.refusal is not None and self._flusher.error is None and not self._stopping:
             self._try_again()
 
     def _held_from(self) -> int:
@@ -410,8 +410,8 @@ class Upkeep:
             self._log.try_again()
             self._queues.write_all()
         except StoreClosedError as error:
-            self._acceptance.refuse(str(error))
+            self._write_gate.refuse(str(error))
         except OSError as error:
-            self._acceptance.queues_failed(error)
+            self._write_gate.queues_failed(error)
         else:
-            self._acceptance.accept()
+            self._write_gate.accept()
