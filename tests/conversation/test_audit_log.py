@@ -18,7 +18,7 @@ from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
 from orbitmq.testing import SimulatedRuntime
-from orbitmq.transport.audit import MAX_REFUSALS, MAX_WAITING
+from orbitmq.transport.audit import MAX_REFUSALS, MAX_WAITING, AuditRefusal
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
@@ -177,6 +177,29 @@ async def test_changes_that_wait_for_the_disk_have_a_limit(
         assert answer.remark == "100 changes wait for the audit log, the limit"
         for task in waiting:
             task.cancel()
+
+
+@pytest.mark.behaviour("AZ-21")
+async def test_a_disk_that_hangs_keeps_no_server_from_its_end(
+    runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    config = NameServerConfig(**KEYS, auth_config_path="/ns/config", listen_port=9876)
+    async with NameServer(runtime, config) as server:
+        audit = server._guard.audit
+        assert audit is not None
+
+        async def hangs(_entries: object) -> None:
+            await asyncio.shield(never)
+
+        monkeypatch.setattr(audit, "_append", hangs)
+        for minute in range(20):
+            for number in range(MAX_REFUSALS):
+                audit.refused(AuditRefusal("", "10.0.0.1", 1000 * minute + number, "no"))
+            await runtime.clock.sleep(61)
+        assert len(audit._background) <= MAX_WAITING + 1
+        began = runtime.clock.monotonic()
+    assert runtime.clock.monotonic() - began < 5
 
 
 @pytest.mark.behaviour("AZ-20")

@@ -47,6 +47,19 @@ def test_a_sound_cluster_has_nothing_to_do() -> None:
 
 
 @pytest.mark.behaviour("CS-13")
+def test_a_broker_that_observes_is_not_closed() -> None:
+    settings = {"authenticationEnabled": "true", "authMode": "observe"}
+    (found,) = [
+        one
+        for one in findings(GOOD, [Seen(broker(), "", NOW_MS, NOW_MS, status(), settings)])
+        if one.check == "open doors"
+    ]
+    assert not found.fine
+    assert found.text == "counts who would be refused, and refuses nothing: authMode=observe"
+    assert found.fix.endswith("orbitmq broker config set broker-0 authMode=enforce")
+
+
+@pytest.mark.behaviour("CS-13")
 def test_each_fault_has_its_fix() -> None:
     machine = Machine(compiled=False, uvloop=False, descriptors=1024, open_file="x is open to other users")
     assert set(wrong(findings(machine, []))) == {

@@ -16,6 +16,7 @@ from orbitmq.cli.user import Generate, SecretFile, secret_of
 from orbitmq.cli.view import Line, View
 from orbitmq.cli.where import Servers
 from orbitmq.errors import ValidationError
+from orbitmq.runtime.imports import is_missing
 
 # Connections at the same time; further ones get 503.
 MOST_CONNECTIONS = 500
@@ -83,6 +84,8 @@ async def opened(
 
         from orbitmq.console.app import Console
     except ImportError as error:
+        if not is_missing(error):
+            raise
         raise UsageError(f"the console needs: pip install 'orbitmq[console]' ({error})") from error
     from orbitmq.runtime.listening import listening_socket
     from orbitmq.runtime.system import system_runtime

@@ -134,6 +134,10 @@ def _doors(seen: Seen, where: str) -> Iterator[Finding]:
     local = parse_address(seen.broker.address)[0] in ("127.0.0.1", "::1", "localhost")
     if local:
         yield Finding("open doors", where, "reached from its own machine only")
+    elif seen.settings.get("authenticationEnabled") == "true" and seen.settings.get("authMode") == "observe":
+        text = "counts who would be refused, and refuses nothing: authMode=observe"
+        fix = "when orbitmq acl refusals shows nothing that should be allowed: orbitmq broker config set "
+        yield Finding("open doors", where, text, f"{fix}{seen.broker.name} authMode=enforce")
     elif seen.settings.get("authenticationEnabled") == "true" or seen.settings.get("aclEnable") == "true":
         yield Finding("open doors", where, "asks for keys")
     elif seen.settings:

@@ -11,6 +11,7 @@ from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import View
+from orbitmq.runtime.imports import is_missing
 
 if TYPE_CHECKING:
     from orbitmq.runtime.authority import Pair
@@ -45,6 +46,8 @@ def make_ca(name: str, /, *, days: int = 3650) -> View:
     try:
         from orbitmq.runtime.authority import make_authority
     except ImportError as error:
+        if not is_missing(error):
+            raise
         raise UsageError(INSTALL) from error
     return _written(name, make_authority(_base(name), days, _now_ms()))
 
@@ -65,6 +68,8 @@ def make_cert(ca: str, name: str, /, *, host: Host = None, days: int = 365) -> V
     try:
         from orbitmq.runtime.authority import Pair, make_certificate
     except ImportError as error:
+        if not is_missing(error):
+            raise
         raise UsageError(INSTALL) from error
     authority = Pair(_read(f"{ca}.pem"), _read(f"{ca}.key"))
     return _written(name, make_certificate(authority, _base(name), _hosts(host), days, _now_ms()))

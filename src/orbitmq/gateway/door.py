@@ -14,6 +14,7 @@ from orbitmq.gateway.call import Service
 from orbitmq.gateway.certificate import Certificate
 from orbitmq.monitoring.certificates import write_end
 from orbitmq.monitoring.exposition import Exposition
+from orbitmq.runtime.imports import is_missing
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.entrance import client_of
 from orbitmq.transport.farewell import Farewell
@@ -233,8 +234,11 @@ class GrpcDoor(Component):
         self._log.write(logging.WARNING, kind, "disconnecting the gRPC client %s: %s", client, text)
 
     def _missing(self, transport: asyncio.Transport, error: ImportError, *, tls: bool) -> None:
-        """The libraries are not installed: one line here, and a GOAWAY with the reason for the client."""
-        text = f"gRPC needs {error.name or 'a library'}, which is not installed here: {INSTALL}"
+        """No modules for gRPC: one line here, and a GOAWAY with the reason for the client."""
+        if is_missing(error):
+            text = f"gRPC needs {error.name}, which is not installed here: {INSTALL}"
+        else:
+            text = f"gRPC cannot be served here, as its modules cannot be loaded: {error}"
         self._note("gRPC is not installed", transport, text)
         if tls:
             transport.close()

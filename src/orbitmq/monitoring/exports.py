@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import StartError
 from orbitmq.monitoring.collection import Collection
+from orbitmq.runtime.imports import is_missing
 from orbitmq.runtime.seam import Runtime
 from orbitmq.settings.exports import LOG, OTLP_GRPC, ExportSettings
 
@@ -43,6 +44,8 @@ class Exports:
         try:
             from orbitmq.monitoring.otel import Exporter
         except ImportError as error:
+            if not is_missing(error):
+                raise
             raise StartError(
                 f"metricsExporterType={kind} needs the OpenTelemetry SDK: pip install 'orbitmq[otel]', or "
                 "set it to PROM or DISABLE"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from orbitmq.errors import StartError
+from orbitmq.runtime.imports import is_missing
 from orbitmq.runtime.seam import Files, Runtime
 from orbitmq.settings.exports import PROM
 from orbitmq.wire.addresses import is_loopback, joined
@@ -30,6 +31,8 @@ async def listen(
     try:
         from orbitmq.monitoring.http import HttpListener
     except ImportError as error:
+        if not is_missing(error):
+            raise
         raise StartError(
             "metricsExporterType=PROM needs h11: pip install 'orbitmq[server]', or set it to DISABLE"
         ) from error

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import StartError
+from orbitmq.runtime.imports import is_missing
 
 if TYPE_CHECKING:
     import asyncio
@@ -124,6 +125,8 @@ class ServerTls:
         try:
             self._take(self._read() if self.files.cert else self._self_signed())
         except ImportError as error:
+            if not is_missing(error):
+                raise
             raise StartError(
                 f"tls.test.mode.enable=true makes a certificate, for which {error.name} is not installed: "
                 "pip install 'orbitmq[server]'"

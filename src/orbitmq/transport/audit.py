@@ -12,6 +12,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 # A day of them is about 30 MB, with the longest names 100 MB.
 MAX_REFUSALS: Final = 20
 PERIOD_S: Final = 60.0
-# Changes that wait for the disk at a time. Each waits for one or two writes.
+STOP_S: Final = 2.0
+# Changes that wait for the disk at a time, each for one or two writes; so many refusals, too.
 MAX_WAITING: Final = 100
 PERMITTED, MADE, FAILED, REFUSED = "permitted", "made", "failed", "refused"
 
@@ -116,9 +118,11 @@ class Audit:
             ) from error
 
     async def stop(self) -> None:
-        """Write what is counted."""
+        """Write what is counted, unless the disk hangs."""
         await self._background.stop()
-        await self._tell(self._counted())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._tell(self._counted())
 
     async def end_work(self) -> None:
         """Stop writing at once."""
@@ -197,7 +201,7 @@ class Audit:
         """Write down a refusal: the first of its kind at once, more of them as a count, once a minute."""
         if refusal in self._refused:
             self._refused[refusal] += 1
-        elif len(self._refused) < MAX_REFUSALS:
+        elif len(self._refused) < MAX_REFUSALS and len(self._background) < MAX_WAITING:
             # The first one has its line.
             self._refused[refusal] = 0
             self._background.spawn(self._tell([self._line_of(refusal, 1)]), "write a refusal")
@@ -208,7 +212,7 @@ class Audit:
             self._background.spawn(self._count(), "count refusals")
 
     async def _count(self) -> None:
-        while self._refused:
+        while self._refused or self._others:
             await self._runtime.clock.sleep(PERIOD_S)
             await self._tell(self._counted())
         self._counting = False
