@@ -249,6 +249,8 @@ async def test_what_is_counted_is_written_at_the_end(runtime: SimulatedRuntime) 
     async with Broker(runtime, broker_config(**KEYS)):
         for _ in range(3):
             await ask(runtime, None, Code.GET_BROKER_CONFIG)
+    # Also behind a power loss.
+    runtime.files.crash()
     assert [line["count"] for line in lines(runtime)] == [1, 2]
 
 
