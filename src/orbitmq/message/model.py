@@ -243,7 +243,7 @@ class ReceivedMessage(Message):
     store_timestamp_ms: int
     reconsume_times: int
     prepared_transaction_offset: int
-    # As stored. Most of it nobody reads, so it is unpacked for those who ask.
+    # Hosts and properties as stored: most are never read, so they are unpacked when asked for.
     packed_born_host: bytes
     packed_store_host: bytes
     packed_properties: bytes

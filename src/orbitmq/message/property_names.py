@@ -6,7 +6,7 @@ from typing import Final
 
 KEY_SEPARATOR: Final = " "
 
-# Set by whoever sends.
+# Set by the sender.
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 WAIT: Final = "WAIT"
@@ -95,10 +95,10 @@ TIMER_CUT_MS: Final = "TIMER_CUT_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
-# Those with which a sender asks for a delivery at a time.
+# Properties with which a sender asks for a delivery at a time.
 TIMER_PROPERTIES: Final = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS})
 
-# Never stored: they live only inside a broker or a client.
+# Properties that are never stored: they live only inside a broker or a client.
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 TRANSIENT_TOPIC_SYS_FLAG: Final = "__RMQ.TRANSIENT.TOPIC_SYS_FLAG"
 TRANSIENT_GROUP_SYS_FLAG: Final = "__RMQ.TRANSIENT.GROUP_SYS_FLAG"

@@ -150,7 +150,7 @@ def retry_verdict(delay_level: int, delay: Duration | None, reason: str = "") ->
     """Again, after a level or a time.
 
     Raises:
-        ValidationError: both are given, or the time is none; the text names the limit.
+        ValidationError: both are given, or the time is wrong; the text names the limit.
     """
     # Below 0 it becomes a dead letter, as with RocketMQ's clients.
     checked_level(delay_level, lowest=-math.inf)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from orbitmq.runtime.seam import Segment
 
 _COPY_BYTES = 1 << 20
-# So much is written again before it goes to the device: a start that is broken off waits for no more.
+# This much is written again before it goes to the device: a start that is broken off waits for no more.
 _AGAIN_BYTES = 64 << 20
 
 

@@ -141,7 +141,7 @@ class LogWriter(logging.Handler):
         except queue.Full:
             pass
         if self._thread.is_alive():
-            # It hangs with the disk: the end of the process must not wait for the same stream.
+            # The thread hangs with the disk: the end of the process must not wait for the same stream.
             self._target.stream = None
         else:
             self._target.close()
@@ -161,7 +161,7 @@ def _line(record: logging.LogRecord, text: str) -> logging.LogRecord:
 
 
 class _NoLock:
-    """Held by nobody: only the thread writes, and the end of the process must not wait for it."""
+    """Does nothing, as there is no lock: only the thread writes, and the end of the process must not wait."""
 
     def acquire(self) -> None:
         """Do nothing: there is no lock to wait for."""

@@ -34,7 +34,7 @@ class LoopThread:
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
         self.ending = threading.RLock()
-        # Held while work is handed over, so that the loop ends all of it and none is left that nobody runs. A
+        # This lock is held while work is handed over, so that the loop ends all of it and leaves none. A
         # signal handler, or a generator that is collected, hands over or stops in the middle of that.
         self._handing_over = threading.RLock()
         self._open = True
@@ -46,7 +46,7 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
-            # Not for ever: its holder may be interrupted by a signal handler that waits for this thread.
+            # Wait with a limit: the holder may be interrupted by a signal handler that waits for this thread.
             held = self._handing_over.acquire(timeout=LAST_S)
             self._open = False
             if held:
@@ -56,7 +56,7 @@ class LoopThread:
             self._loop.close()
 
     async def _end_tasks(self) -> None:
-        """Who waits for one that is left, as after an interrupted close, must not do so for ever."""
+        """A caller that waits for left work, as after an interrupted close, must not wait for ever."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()

@@ -22,14 +22,14 @@ _claimed: set[int] = set()
 
 
 class PortsTakenError(OrbitError):
-    """There are not so many free ports."""
+    """There are fewer free ports than asked for."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[int]:
     """TCP ports that nobody listens on now, at least ``apart`` from each other, claimed by this process.
 
     Raises:
-        PortsTakenError: not so many could be found.
+        PortsTakenError: this many could not be found.
     """
     ports: list[int] = []
     for port in random.sample(range(*_RANGE), _MAX_TRIED):

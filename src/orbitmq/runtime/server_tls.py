@@ -141,7 +141,7 @@ class ServerTls:
         now = self._runtime.clock.monotonic()
         if self.files.cert and self._looking is None and now - self._looked >= LOOK_SECONDS:
             self._looked = now
-            # In a thread: a file system that hangs holds up nobody.
+            # Read in a thread: a file system that hangs must not hold up the event loop.
             self._looking = self._runtime.threads.run(self._read)
             self._looking.add_done_callback(self._read_again)
         return self._context
@@ -183,7 +183,7 @@ class ServerTls:
         Raises:
             ssl.SSLError: they cannot be used.
         """
-        # Loaded by servers with a certificate only.
+        # Only servers with a certificate import this module.
         from orbitmq.runtime.tls import server_context
 
         files = self.files
@@ -237,7 +237,7 @@ def _ends_at_ms(certificate: bytes) -> int | None:
 
         return ends_at_ms(certificate)
     except (ImportError, ValueError):
-        return None  # not installed, or it does not read what OpenSSL does
+        return None  # cryptography is not installed, or cannot read what OpenSSL can
 
 
 def _reason(error: ssl.SSLError) -> str:

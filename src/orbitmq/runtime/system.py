@@ -146,7 +146,7 @@ class SystemFiles:
         self.make_dirs(folder)
         temporary = f"{path}.tmp"
         try:
-            # One that a crash left may be open to others.
+            # A file that a crash left may be open to others.
             if private:
                 self.remove(temporary)
             mode = 0o600 if private else 0o666
@@ -289,7 +289,7 @@ class SystemListener:
         return self._port
 
     async def close(self) -> None:
-        # Not wait_closed(): since Python 3.12 that waits for the open connections too.
+        # wait_closed() would wait for the open connections, too, since Python 3.12.
         self._server.close()
 
 

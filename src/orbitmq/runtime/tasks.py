@@ -76,7 +76,7 @@ class Background:
         while pending:
             for task in pending:
                 task.cancel()
-            # Asked again because asyncio.wait_for may lose a cancellation before Python 3.12.
+            # Look again: before Python 3.12 asyncio.wait_for may lose a cancellation.
             done, _ = await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
             pending = {task: None for task in pending if task not in done}
 

@@ -100,7 +100,7 @@ class SystemThreads:
             try:
                 result = function(*args)
             except BaseException as error:
-                # All of them: otherwise whoever waits would wait for ever, and the thread would be lost.
+                # Catch every error: otherwise the caller would wait for ever, and the thread would be lost.
                 loop.call_soon_threadsafe(_fail, future, as_exception(error, function))
             else:
                 loop.call_soon_threadsafe(_give, future, result)

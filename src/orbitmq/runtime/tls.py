@@ -68,7 +68,7 @@ def server_context(
     asked = []
 
     def asked_for() -> str:
-        # Given even when there is none: it would be asked for on the terminal.
+        # An empty password is given, too: without one OpenSSL asks for it on the terminal.
         asked.append(True)
         return password
 
@@ -217,7 +217,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._end_timer()
         if self._transport is not None and not self._transport.is_closing():
             self._on_failure(kind, text)
-            # Not aborted: the alert is on its way.
+            # The transport is not aborted: the alert is on its way.
             self._transport.close()
 
     def _end_timer(self) -> None:

@@ -129,7 +129,7 @@ OF_ALL: Final[Bounds] = {
         "false: users of ACL 1.0 are not read here; make them anew",
     ),
 }
-# Of brokers without keys of their own.
+# For brokers without keys of their own.
 OF_LONE_BROKERS: Final[Bounds] = {
     **OF_ALL,
     "brokerRole": (lambda value: value in ("", "ASYNC_MASTER"), _ALONE),

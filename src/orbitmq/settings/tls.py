@@ -192,7 +192,7 @@ KEYS: Final = frozenset(TlsSettings().to_properties())
 
 @lru_cache(maxsize=64)
 def _own_tls(settings: TlsSettings) -> Tls:
-    """Made once: its files are read again for each connection, and one that is gone then fails only that."""
+    """The TLS of own requests, made once. A connection reads the files anew, and alone fails without them."""
     try:
         return Tls(
             ca=settings.client_authorities or None,

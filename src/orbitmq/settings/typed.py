@@ -62,7 +62,7 @@ class Settings:
     __slots__ = ()
 
     def without_effect(self, key: str, value: str) -> str:
-        """The sentence for a key that is none of the fields."""
+        """The sentence for a key that names no field."""
         from difflib import get_close_matches  # needed by a typing error only
 
         near = get_close_matches(key, self.to_properties(), 1, cutoff=0.8)
@@ -214,7 +214,7 @@ def number(low: int, high: int) -> Parser:
 
 
 def one_of(*choices: str) -> Parser:
-    """One of some words."""
+    """A value that is one of some words."""
 
     def parse(key: str, value: str) -> str:
         if value not in choices:

@@ -142,7 +142,7 @@ class BlockingClient(Generic[C]):
         self._not_at_end: Callable[[], object] = _nothing
 
     async def _begin(self) -> None:
-        """What the core does first."""
+        """The first work of the core."""
 
     def start(self) -> None:
         """Start the background thread and the client.

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: pytest imports this package at every start, also where no test asks for a fixture.
+    # Fixtures import on first use: pytest imports this package at every start, even if no test needs one.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'orbitmq.testing' has no attribute {name!r}")

@@ -92,7 +92,7 @@ class RemotingClient:
     """Sends requests to any number of servers.
 
     Args:
-        identity: who the client is for the servers.
+        identity: the keys with which the client shows who it is.
         handle: called with (connection, command) for requests that servers send; as the server's handler.
             Without it they are answered REQUEST_CODE_NOT_SUPPORTED.
         max_async: requests that wait for an answer at a time (AS-01).
@@ -101,7 +101,7 @@ class RemotingClient:
 
     Attributes:
         runtime: the machine.
-        identity: who the client is for the servers.
+        identity: the keys with which the client shows who it is.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class RemotingClient:
             if connection is None or connection.closed or connection.write_paused:
                 connection = await self._ready(address, deadline)
             future = connection.begin(command, deadline)
-            # Noted now: a command that its caller sends twice at a time has another opaque later.
+            # The opaque is noted now: a command that its caller sends twice at a time has another one later.
             opaque = command.opaque
             try:
                 return await future
@@ -337,7 +337,7 @@ class RemotingClient:
             _, connection = await network.connect(factory, host, port)
             assert isinstance(connection, ClientConnection)
             return connection
-        # Loaded with the first such connection: most clients and servers never need it.
+        # Imported with the first such connection: most clients and servers never need this module.
         from orbitmq.runtime.tls import ClientTlsLayer
 
         connection = factory()

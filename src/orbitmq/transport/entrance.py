@@ -14,7 +14,7 @@ from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
-# So long a connection may take to its first byte where TLS is a must; clients with TLS speak first.
+# How long a connection may take to its first byte where TLS is a must; clients with TLS speak first.
 FIRST_SECONDS: Final = 10.0
 _FIRST_BYTES = 16 * 1024
 
@@ -89,7 +89,7 @@ class Entrance:
 
     def secure(self, transport: asyncio.Transport, received: bytes) -> None:
         """Shake hands on a connection whose first bytes begin with TLS's."""
-        # Loaded with the first such connection: most servers never need it.
+        # Imported with the first such connection: most servers never need this module.
         from orbitmq.runtime.tls import TlsLayer
 
         inner = self._make()

@@ -32,7 +32,7 @@ FIRST_FRAME_LOOKS = 5
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 SendCallback: TypeAlias = Callable[["ServerConnection", Command], None]
-# Given a transport and what has come on it, it takes both: another protocol on the same port.
+# Another protocol on the same port: it is given a transport and what has come on it, and takes both.
 Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
@@ -281,7 +281,7 @@ class RemotingServer:
         return ServerConnection(self, self._endpoint)
 
     def taker(self, connection: ServerConnection, first: bytes) -> Taker | None:
-        """Who takes a connection that begins with these bytes; None: nobody."""
+        """The protocol that takes a connection that begins with these bytes; None: there is none."""
         if first != TLS:
             return self.takers.get(first)
         if connection.secured or self.tls.mode is TlsMode.DISABLED:

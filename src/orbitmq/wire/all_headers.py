@@ -1,4 +1,4 @@
-"""Every typed header by one name, for those who need many families."""
+"""Every typed header by one name, for code that needs many families."""
 
 from orbitmq.wire.headers.auth import *
 from orbitmq.wire.headers.base import *

@@ -14,7 +14,7 @@ PROTOCOL_VERSION = 479
 
 
 class Language(IntEnum):
-    """Who speaks (LanguageCode)."""
+    """The language of the sender (LanguageCode)."""
 
     JAVA = 0
     CPP = 1

@@ -285,7 +285,7 @@ class RemotingConnection(Generic[W]):
         self._pending[opaque] = (waiter, deadline)
 
     def answered(self, answer: Command) -> W | None:
-        """Who waits for this answer; None when nobody does (any more)."""
+        """What was registered to wait for this answer; None: nothing waits for it (any more)."""
         entry = self._pending.pop(answer.opaque, None) if self._pending else None
         return None if entry is None else entry[0]
 

@@ -266,7 +266,7 @@ class Brokers:
         if self._routes.is_fresh(topic) and address in route.writable.values():
             return True
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
-        # Not parsed as Java properties: RocketMQ does not escape, and a Windows path has backslashes.
+        # The answer is no Java properties file: RocketMQ escapes nothing, and Windows paths have backslashes.
         return not _MASTER_LINES.isdisjoint(answer.body.splitlines())
 
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:

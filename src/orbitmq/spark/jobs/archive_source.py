@@ -90,7 +90,7 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
         begins = self._own_options.get(BEGINS)
         if begins is None:
             return super().initialOffset()  # type: ignore[no-any-return]
-        # Also queues of brokers that are away now: they go on at their offsets when the brokers come back.
+        # Queues of brokers that are away now belong to it, too: they go on when the brokers come back.
         return Offsets.from_json(json.loads(begins)).as_first().to_json()
 
     @override

@@ -64,7 +64,7 @@ class BatchMaker:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is None:
             return batch
-        # It takes 50 ms to import.
+        # This import takes 50 ms.
         import pyarrow.compute as pc
 
         tags = _text(pa.string(), columns.rows, columns.texts[names.TAGS])

@@ -41,7 +41,7 @@ class PartSize:
         self._strict = strict
         self.step = most if strict else FILTERED_STEP
         self.is_known = False
-        # Of a filtered queue: messages per offset, and bytes per message.
+        # For a filtered queue: messages per offset, and bytes per message.
         self._density = 1.0
         self._mean_bytes = 0.0
 
@@ -96,7 +96,7 @@ class Cursor:
         self.strict = strict
         self._size = size
         self._asked = wanted.low
-        # In order, since what comes first is handed out first, and the rest waits in memory for it.
+        # Parts are asked for in order: the first is handed out first, and the rest waits in memory for it.
         self._holes: list[tuple[int, int]] = []
         self._early: dict[int, tuple[Buffer, int, int]] = {}
         self._emitted = wanted.low

@@ -264,7 +264,7 @@ class RangeReader:
         cursor, part = asked
         queue = cursor.wanted.queue
         if is_busy(answer.code) or answer.code == ResponseCode.PULL_NOT_FOUND:
-            # Not there yet: the range was promised, so a broker that lacks it is behind or lost it.
+            # The broker lacks messages of a promised range: it is behind, or has lost them.
             cursor.retry(part)
             return False
         if answer.code not in (

@@ -109,7 +109,7 @@ class PushedFilters:
         """The rows that were stored in time; a narrowed range may hold others."""
         if self.times == Span():
             return batch
-        # It takes 50 ms to import.
+        # This import takes 50 ms.
         import pyarrow.compute as pc
 
         at = next(i for i, name in enumerate(batch.schema.names) if name.lower() == names.STORE_TIMESTAMP)

@@ -17,7 +17,7 @@ from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
 
-# So few messages of the largest size are at most 256 MiB: no sample is needed.
+# This many messages of the largest size are at most 256 MiB: no sample is needed.
 FEW_ROWS = 64
 SAMPLE_MESSAGES = 32
 KEEP_SECONDS = 60.0

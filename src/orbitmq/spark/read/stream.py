@@ -141,7 +141,7 @@ class Stream:
             try:
                 end = self._end(begin)
             except (UnreachableError, TopicNotFoundError, BrokerError) as error:
-                # Also an unknown topic: a name server that just started does not know any yet.
+                # An unknown topic is no error: a name server that just started does not know any yet.
                 if self._away.is_over:
                     raise
                 log.warning("the latest offsets are not known, the query waits: %s", error)

@@ -165,7 +165,7 @@ class InFlight:
                 self.failures.append(Failure(request, f"{address} is away"))
                 return
         if request.queue is not None and any(f.request.queue == queue for f in self.failures):
-            # It must not overtake a failed request that is to be sent again.
+            # A new request must not overtake a failed one that is to be sent again.
             self.failures.append(Failure(request, "an earlier send to its queue failed"))
             return
         body = None if request.alone else request.items

@@ -302,7 +302,7 @@ def _strings(column: Any) -> Strings:
 def _pairs(column: Any) -> MapColumn:
     buffers = column.buffers()
     bits = buffers[0] if column.null_count else None
-    # Not sliced, as the record batch has no offset: the children are read from their beginning.
+    # The children are not sliced: the record batch has no offset, so they are read from their beginning.
     return MapColumn(
         _numbers(buffers[1]),
         _strings(column.keys),

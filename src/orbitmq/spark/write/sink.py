@@ -58,7 +58,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
-        # Made on the driver for each batch and pickled into its tasks.
+        # A token made on the driver for each batch and pickled into its tasks.
         self._run = _token()
 
     @override
