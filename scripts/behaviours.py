@@ -74,6 +74,14 @@ def errors(statements: dict[str, str], with_test: dict[str, list[str]]) -> list[
     ]
 
 
+def repeated() -> list[str]:
+    """Numbers that two rows have."""
+    pages: dict[str, list[str]] = {}
+    for number, _, page in rows():
+        pages.setdefault(number, []).append(page.name)
+    return [f"{number} is in {' and '.join(names)}" for number, names in pages.items() if len(names) > 1]
+
+
 def misplaced() -> list[str]:
     """Rows of OrbitMQ's own promises on a page of RocketMQ's behaviours."""
     return [
@@ -98,7 +106,7 @@ def main(arguments: list[str]) -> int:
         return 0
     statements, with_test = listed(), marked()
     print(f"behaviours: {len(statements.keys() & with_test)} of {len(statements)} have a test")
-    wrong = errors(statements, with_test) + misplaced()
+    wrong = errors(statements, with_test) + repeated() + misplaced()
     for line in wrong:
         print(f"behaviours: {line}")
     return 1 if wrong else 0

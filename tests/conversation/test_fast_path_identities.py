@@ -99,7 +99,7 @@ class SignedFrames(Frames):
         return self._encoded(command)
 
 
-@pytest.mark.behaviour("AU-27")
+@pytest.mark.behaviour("AU-30")
 @pytest.mark.parametrize("seed", range(12))
 def test_any_stream_of_several_users_has_the_same_outcome(seed: int) -> None:
     first, rest = stream(seed, 150, SignedFrames(seed))
@@ -155,7 +155,7 @@ def pull_from(topic: str = "T", group: str = "free", offset: int = 0, wait_ms: i
 REFUSED = (ResponseCode.NO_PERMISSION, False)
 
 
-@pytest.mark.behaviour("AZ-19")
+@pytest.mark.behaviour("AZ-25")
 @pytest.mark.parametrize(
     ("change", "back"),
     [
@@ -186,7 +186,7 @@ async def test_a_change_counts_from_the_next_chunk_on(
         assert [await one.send(), await one.send()] == [(0, False), (0, True)]
 
 
-@pytest.mark.behaviour("AU-27")
+@pytest.mark.behaviour("AU-30")
 async def test_each_signature_is_checked_in_the_clear(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, settings(**ON)) as broker:
         client = Client(broker)
@@ -202,7 +202,7 @@ async def test_each_signature_is_checked_in_the_clear(runtime: SimulatedRuntime)
         assert (await client.ask(copied)).code == ResponseCode.NO_PERMISSION
 
 
-@pytest.mark.behaviour("AU-28")
+@pytest.mark.behaviour("AU-31")
 async def test_over_tls_a_connection_is_checked_once_for_each_user(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, settings(**ON)) as broker:
         client, other = Client(broker), Client(broker)
@@ -262,7 +262,7 @@ async def waiting(client: Client, user: str, offset: int) -> asyncio.Future[Comm
     return task
 
 
-@pytest.mark.behaviour("AZ-20")
+@pytest.mark.behaviour("AZ-26")
 async def test_waiting_pulls_of_who_lost_the_right_are_refused(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, settings(**ON)) as broker:
         root, app = Client(broker), Client(broker)

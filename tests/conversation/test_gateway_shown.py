@@ -53,7 +53,7 @@ async def test_a_group_shows_its_grpc_members_also_when_their_first_call_made_it
     assert details.consume_type == ("CONSUME_PASSIVELY" if passively else "CONSUME_ACTIVELY")
 
 
-@pytest.mark.behaviour("GW-65")
+@pytest.mark.behaviour("GW-56")
 async def test_name_servers_know_the_retry_topic_of_a_group_of_grpc_clients(
     cluster: Cluster,  # noqa: F811
 ) -> None:

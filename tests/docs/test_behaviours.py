@@ -61,6 +61,14 @@ def test_a_promise_of_orbitmq_alone_on_such_a_page_is_an_error(
     ]
 
 
+def test_a_number_of_two_rows_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "room.md").write_text("| XX-01 | One. |\n", encoding="utf-8")
+    (tmp_path / "0001.md").write_text("| XX-01 | Another. |\n| XX-02 | Two. |\n", encoding="utf-8")
+    monkeypatch.setattr(behaviours, "FOLDER", tmp_path)
+    monkeypatch.setattr(behaviours, "DECISIONS", tmp_path / "none")
+    assert behaviours.repeated() == ["XX-01 is in 0001.md and room.md"]
+
+
 def test_a_number_is_shown_with_its_page_and_its_tests() -> None:
     statement, place = behaviours.shown("PO-36")
     assert statement.startswith("PO-36  Deliveries of delayed")
