@@ -149,6 +149,12 @@ async def test_who_proves_nothing_gets_nothing(world: World) -> None:
     assert wrong in await refused(world, hello, Credentials("app", "app-secret-1"))
     access.users.put(User("old", Secret("old-secret-1"), UserType.SUPER, UserStatus.DISABLE))
     assert wrong in await refused(world, hello, Credentials("old", "old-secret-1"))
+    place = world.brokers[MASTER].services.config.audit_place
+    assert place is not None
+    text = world.machines[MASTER].runtime.files.read_bytes(place.path).decode()
+    told = [found for line in text.splitlines() if (found := json.loads(line)).get("request") == "HA link"]
+    assert [line["claimed"] for line in told] == ["", "inner", "nobody", "app", "old"]
+    assert {line["from"] for line in told} == {"10.7.7.7"}
     # It did not become a member by its greeting.
     assert {each.hello.broker_id for each in ha_port(world).connections if each.hello} == {1}
 

@@ -50,6 +50,7 @@ from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.replication.state.queue_ends import QueueEnds
 from orbitmq.replication.status import ReplicationStatus
 from orbitmq.settings import access
+from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 from orbitmq.wire.signing import Credentials
 
@@ -80,6 +81,7 @@ class Replication:
         self._timing = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
         asks = s.config.authentication_enabled
+        self._audit = host.offered(Audit) if s.config.audit_place is not None else None
         self._auth_gate = host.offered(AuthGate) if asks else None
         own = s.config.inner_client_credentials
         self._keys = Keyring(
@@ -155,7 +157,7 @@ class Replication:
         self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._lag, self._term)
         self._port = HaPort(
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
-            s.tls, self._keys,
+            s.tls, self._keys, self._refused,
         )  # fmt: skip
         truncation = TailTruncation(s.runtime, s.store, self._before_cut, self._after_cut)
         ours = Ours(self._peers, identity, truncation, RecordBoundaries(s.runtime, s.store), self._keys)
@@ -168,6 +170,10 @@ class Replication:
     def _settings_changed(self, event: SettingsChanged) -> None:
         if access.MODE in event.keys:
             self._ha_client.broken(LinkError(f"{access.MODE} has changed: brokers greet each other anew"))
+
+    def _refused(self, claimed: str, host: str, why: str) -> None:
+        if self._audit is not None:
+            self._audit.refused(AuditRefusal(claimed, host, "HA link", why))
 
     def _listens(self, port: int) -> None:
         self._services.registration.ha_port = port

@@ -64,7 +64,7 @@ class AuditRefusal:
     Attributes:
         claimed: the user that the request names; empty: none.
         origin: the host.
-        request: the code of the request, or the name of a gRPC call.
+        request: the code of the request, or the name of a gRPC call or a link.
         why: the remark of the refusal.
     """
 

@@ -23,8 +23,9 @@ def attach(host: Host) -> Attachment:
     if s.config.audit_place is not None:
         audit = Audit(s.runtime, s.config.audit_place, seen)
         components.append(AuditLog(audit))
+    offers = [] if audit is None else [audit]
     if not s.config.authentication_enabled:
-        return Attachment(components, audit=audit)
+        return Attachment(components, audit=audit, offers=offers)
     gate = AuthGate(
         seen.asked,
         access.users,
@@ -37,6 +38,6 @@ def attach(host: Host) -> Attachment:
         [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
         gate=gate,
         audit=audit,
-        offers=[gate, access] if audit is None else [gate, access, audit],
+        offers=[gate, access, *offers],
         status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

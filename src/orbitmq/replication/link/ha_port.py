@@ -12,7 +12,7 @@ from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StartError
 from orbitmq.replication.link.come_again import ComeAgain
-from orbitmq.replication.link.errors import LinkError, RefusedError
+from orbitmq.replication.link.errors import LinkError, RefusedError, UnprovenError
 from orbitmq.replication.link.hello import Hello
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.masters import ClassicMaster, HaPortParts, MasterEnd, StreamMaster
@@ -45,6 +45,8 @@ class HaPort(Component):
 
     Args:
         listens: called with the port once this broker listens on it.
+        on_refused: called when keys or address of a follower are refused, with the user that it names, its
+            host and the reason.
         on_follower: called when the log begins to be sent over a connection.
         tls: the broker's TLS; OrbitMQ's followers may use it, RocketMQ's cannot.
 
@@ -66,6 +68,7 @@ class HaPort(Component):
         on_follower: Callable[[], object],
         tls: ServerTls,
         keys: Keyring,
+        on_refused: Callable[[str, str, str], object],
     ) -> None:
         self._runtime = runtime
         self._config = config
@@ -82,6 +85,7 @@ class HaPort(Component):
         self._refusals: dict[str, float] = {}
         self._allowed = networks_of(config.ha_allowed_peers)
         self._on_follower = on_follower
+        self.refused = on_refused
         # A slave of RocketMQ says nothing before its first heartbeat.
         first_s = config.ha_housekeeping_interval_ms / 1000
         self._entrance = Entrance(
@@ -138,6 +142,7 @@ class HaPort(Component):
         if address is not None and any(address in network for network in self._allowed):
             return True
         why = "its address is not in haAllowedPeers"
+        self.refused("", host, why)
         if self.refuses(f"{host}: {why}"):
             self._peers_log.write(logging.WARNING, "link closed", _CUT_OFF, host, why)
         return False
@@ -268,6 +273,7 @@ class HaConnection(asyncio.Protocol):
             if data.startswith(MAGIC):
                 self.end, data = StreamMaster(self._shared, self._transport, self.cut_off), data[len(MAGIC) :]
             elif why := self._port.needs_keys():
+                self._port.refused("", self.host, why)
                 self.cut_off(why, tell=self._port.refuses(f"{self.host}: {why}"))
                 return
             else:
@@ -277,6 +283,8 @@ class HaConnection(asyncio.Protocol):
         try:
             end.receive(data, self._heard)
         except RefusedError as error:
+            if isinstance(error, UnprovenError):
+                self._port.refused(error.claimed, self.host, str(error))
             self.cut_off(str(error), tell=self._port.refuses(str(error)))
             return
         except (LinkError, ReportError) as error:

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import structs
 
 from orbitmq.auth.users import User, Users
-from orbitmq.replication.link.errors import RefusedError
+from orbitmq.replication.link.errors import UnprovenError
 from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.signing import Credentials, Secret
@@ -99,16 +99,17 @@ class FollowerProof:
         """The answer to a greeting that is about keys; None: the greeting goes on.
 
         Raises:
-            RefusedError: the follower has to prove who it is, and does not.
+            UnprovenError: the follower has to prove who it is, and does not.
         """
         keys = self._keys
         if keys.users is None or self.user is not None:
             return None
         if not hello.number:
             if keys.required:
-                raise RefusedError(
+                raise UnprovenError(
                     f"{hello.address} brings no keys: it needs innerClientAuthenticationCredentials, "
-                    "and a version that sends them"
+                    "and a version that sends them",
+                    "",
                 )
             return None
         if not hello.proof:
@@ -119,9 +120,10 @@ class FollowerProof:
         user = keys.user(hello.user)
         if user is None or not number or not is_proof(user.secret, FOLLOWER, hello, hello.number, number):
             if keys.required:
-                raise RefusedError(
+                raise UnprovenError(
                     f"{hello.address} does not have the keys of a super user of this broker "
-                    "(innerClientAuthenticationCredentials)"
+                    "(innerClientAuthenticationCredentials)",
+                    hello.user,
                 )
             return structs.replace(own)
         self.user = user
