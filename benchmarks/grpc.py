@@ -1,9 +1,10 @@
-"""SendMessage over gRPC: OrbitMQ's broker beside Apache's proxy with its broker in one JVM (``-pm local``).
+"""gRPC: OrbitMQ's broker beside Apache's proxy with its broker in one JVM (``-pm local``), SYNC_FLUSH.
 
-The load is nghttp2's ``h2load``: one request of 128 bytes again and again, plaintext, durable (SYNC_FLUSH).
-Its headers never change, which flatters both sides. Both run in one session, in turn for every load; which of
-them begins changes from run to run, and the other one is stopped meanwhile. Before a load is measured it runs
-for 10 s on the JVM. That each call stored its message is checked by the topic's offsets.
+Sends are nghttp2's ``h2load``: one request of 128 bytes again and again, plaintext. Its headers never change,
+which flatters both sides. That each call stored its message is checked by the topic's offsets. Receives with
+acknowledgements are :mod:`benchmarks.grpc_receives`. Both systems run in one session, in turn for every
+load; which of them begins changes from run to run, and the other one is stopped meanwhile. Before a load is
+measured it runs for 10 s on the JVM.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import grpc_receives
+from benchmarks.grpc_wire import Run
 from benchmarks.measure import Effort, microseconds, table
 from benchmarks.ports import free_ports
 from benchmarks.remoting import HEART_BEAT, Client
@@ -64,17 +67,10 @@ class Load:
         return f"SendMessage {BODY_BYTES} B, {self.connections} x {self.calls}"
 
 
+RECEIVES = f"receive {grpc_receives.BATCH}, acknowledge one by one; latency of one acknowledgement"
+# Messages for each second that a run shall take; a run takes as long as they need.
+RECEIVES_PER_SECOND = 4000
 LOADS = (Load(1, 1), Load(64, 1), Load(16, 16))
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One run of a load: calls a second, server CPU of a call, latencies in microseconds."""
-
-    rate: float
-    cpu_us: float
-    p50_us: float
-    p99_us: float
 
 
 @dataclass
@@ -175,7 +171,7 @@ def _running(maker: Ours | Apache, folder: Path) -> Iterator[tuple[Server, Any]]
         yield kept(maker.name_server(folder)), kept
 
 
-def run_load(place: Place, load: Load, folder: Path, seconds: float) -> Sent:
+def run_load(place: Place, load: Load, folder: Path, seconds: float) -> Run:
     """One run.
 
     Raises:
@@ -205,7 +201,7 @@ def run_load(place: Place, load: Load, folder: Path, seconds: float) -> Sent:
     if done.returncode != 0 or not took_us or abs(stored - len(took_us)) > under_way:
         said = f"{len(took_us)} calls, {stored} messages stored: {done.stdout[-500:]}{done.stderr[-200:]}"
         raise ServerError(f"{place.title}, {load.title}: {said}")
-    return Sent(
+    return Run(
         rate=len(took_us) / seconds,
         cpu_us=cpu_s / len(took_us) * 1e6,
         p50_us=took_us[len(took_us) // 2],
@@ -222,38 +218,62 @@ def compare(folder: Path, effort: Effort) -> tuple[str, dict[str, Any]]:
         left_out("gRPC is left out: h2load is not installed (apt install nghttp2-client)")
         return "left out: h2load is not installed", {}
     folder.mkdir(parents=True, exist_ok=True)
-    rows, content = [], {}
+    content: dict[str, dict[str, list[Run]]] = {}
     with ours(folder / "ours") as first, apache(folder / "apache") as second:
         places = [first, second]
         for place in places:
             with Client(place.server.port) as client:
                 client.create_topic(TOPIC, QUEUES)
+                client.create_group(grpc_receives.GROUP)
             place.server.pause()
         for number, load in enumerate(LOADS):
             print(f"measuring {load.title} over gRPC", flush=True)
             for place in places:
                 run_load(place, load, folder, place.warmup_s)
-            runs: list[list[Sent]] = [[], []]
+            runs: list[list[Run]] = [[], []]
             for turn in range(effort.repeats):
                 for side in (0, 1) if (number + turn) % 2 == 0 else (1, 0):
                     runs[side].append(run_load(places[side], load, folder, effort.duration_s))
-            sides = [_median(each) for each in runs]
-            rows.append(_row(load, *sides))
             content[load.title] = {"ours": runs[0], "apache": runs[1]}
-    headings = ["load", "calls/s ours", "Apache", "ratio", "CPU us ours", "Apache", "ratio"]
+        print(f"measuring {RECEIVES} over gRPC", flush=True)
+        content[RECEIVES] = _receives(places, effort)
+    rows = [_row(load, _median(runs["ours"]), _median(runs["apache"])) for load, runs in content.items()]
+    headings = ["load", "a second: ours", "Apache", "ratio", "CPU us ours", "Apache", "ratio"]
     headings += ["p50 ours", "Apache", "p99 ours", "Apache"]
     return table(headings, rows), content
 
 
-def _median(runs: list[Sent]) -> Sent:
-    return Sent(
-        *(statistics.median(getattr(run, name) for run in runs) for name in Sent.__dataclass_fields__)
-    )
+def _receives(places: list[Place], effort: Effort) -> dict[str, list[Run]]:
+    """Receives with acknowledgements of both, in turn."""
+    for place in places:
+        until = time.monotonic() + place.warmup_s
+        while time.monotonic() < until:
+            _receive(place, place.warmup_s / 2)
+    runs: list[list[Run]] = [[], []]
+    for turn in range(effort.repeats):
+        for side in (0, 1) if turn % 2 == 0 else (1, 0):
+            runs[side].append(_receive(places[side], effort.duration_s))
+    return {"ours": runs[0], "apache": runs[1]}
 
 
-def _row(load: Load, mine: Sent, theirs: Sent) -> list[str]:
+def _receive(place: Place, seconds: float) -> Run:
+    count = int(RECEIVES_PER_SECOND * seconds)
+    place.server.resume()
+    with ExitStack() as stack:
+        consumers = grpc_receives.Consumers(place.port, TOPIC, stack)
+        grpc_receives.fill(place.port, TOPIC, count)
+        found = consumers.run(place.server, count)
+    place.server.pause()
+    return found
+
+
+def _median(runs: list[Run]) -> Run:
+    return Run(*(statistics.median(getattr(run, name) for run in runs) for name in Run.__dataclass_fields__))
+
+
+def _row(load: str, mine: Run, theirs: Run) -> list[str]:
     return [
-        load.title,
+        load,
         f"{mine.rate:,.0f}",
         f"{theirs.rate:,.0f}",
         f"{mine.rate / theirs.rate:.2f}",

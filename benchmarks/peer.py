@@ -240,7 +240,7 @@ class Wanted:
         loads: the project's own loads, by flush mode (durable or not); a mode without any is left out.
         examples: Apache's example programs.
         rest: growth, pops, timers, the redrive and replicas.
-        grpc: SendMessage over gRPC.
+        grpc: sends over gRPC, and receives with acknowledgements.
     """
 
     loads: dict[bool, list[Case]]
@@ -311,7 +311,7 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
         parts.append(f"\n## A slave\n\n{text}")
     if wanted.grpc:
         text, content["grpc"] = grpc.compare(folder / "grpc", effort)
-        parts.append(f"\n## SendMessage over gRPC, SYNC_FLUSH\n\n{text}")
+        parts.append(f"\n## gRPC, SYNC_FLUSH\n\n{text}")
     return "\n".join(parts), content
 
 
@@ -321,7 +321,7 @@ def main() -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--examples", action="store_true", help="Apache's example programs only")
     only.add_argument("--loads", metavar="TEXT", help="only the loads whose title has this text, as 'SQL92'")
-    only.add_argument("--grpc", action="store_true", help="SendMessage over gRPC only")
+    only.add_argument("--grpc", action="store_true", help="gRPC only")
     parser.add_argument(
         "--name", default="peer", help="name of the files in benchmarks/results/ (and -part, -short)"
     )

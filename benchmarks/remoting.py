@@ -8,6 +8,7 @@ import struct
 from typing import NamedTuple
 
 UPDATE_AND_CREATE_TOPIC = 17
+UPDATE_AND_CREATE_GROUP = 200
 GET_MAX_OFFSET = 30
 GET_BROKER_RUNTIME_INFO = 28
 HEART_BEAT = 34
@@ -98,6 +99,21 @@ class Client:
             "order": "false",
         }
         self.request(UPDATE_AND_CREATE_TOPIC, fields)
+
+    def create_group(self, group: str) -> None:
+        """Make a consumer group on this broker."""
+        body = {
+            "groupName": group,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "retryQueueNums": 1,
+            "retryMaxTimes": 16,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        self.request(UPDATE_AND_CREATE_GROUP, body=json.dumps(body).encode())
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """One past the last message of a queue."""

@@ -10,12 +10,31 @@ from tests.conversation.grpc_rpc import RpcClient, all_of, resource
 
 from orbitmq.broker.broker import Broker
 from orbitmq.gateway import schema
+from orbitmq.gateway.acks import AckMessage
+from orbitmq.gateway.call import Call, Reply
 from orbitmq.gateway.connection import GrpcConnection
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.status import Code
 from orbitmq.gateway.streams import StreamCall
+from orbitmq.gateway.unary import ok
+from orbitmq.testing.machine import memory_network
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
+
+
+@pytest.fixture
+def ordinary(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The requests that took the ordinary way, over a network that delivers each write whole."""
+    found: list[bytes] = []
+    begin = AckMessage.begin
+
+    def noted(self: AckMessage, call: Call, data: bytes, reply: Reply) -> bool:
+        found.append(data)
+        return begin(self, call, data, reply)
+
+    monkeypatch.setattr(AckMessage, "begin", noted)
+    monkeypatch.setattr(memory_network._Pipe, "_piece", lambda _pipe, length: length)
+    return found
 
 
 def handles_of(messages: list[schema.Message]) -> list[str]:
@@ -141,3 +160,88 @@ async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
         disk.set()
         answers = [await first, await second, await rpc.ack(handles[2])]
     assert [answer.status.code for answer in answers] == [Code.OK] * 3
+
+
+async def check_both_ways(rpc: RpcClient, ordinary: list[bytes]) -> None:
+    """Acknowledge good and bad handles one way and the other."""
+    await rpc.sent(*(b"%d" % number for number in range(6)))
+    handles = handles_of(await all_of(rpc, 6))
+    foreign = handles[5].replace(" broker-a ", " elsewhere ")
+    for together in (True, False):
+        rpc.grpc.together = together
+        mine = handles[:2] if together else handles[2:4]
+        for handle in mine:
+            answer = await rpc.ack(handle)
+            done = new(schema.AckMessageResultEntry, message_id="m-0", receipt_handle=handle, status=ok())
+            assert answer == new(schema.AckMessageResponse, status=ok(), entries=[done])
+        assert len(ordinary) == (0 if together else 2)
+        for handle in (mine[0], "cut", foreign):
+            answer = await rpc.ack(handle)
+            assert answer.status.code == answer.entries[0].status.code == Code.INVALID_RECEIPT_HANDLE
+        assert len(ordinary) == (3 if together else 5)
+        ordinary.clear()
+    assert len(await all_of(rpc, 2)) == 2
+
+
+@pytest.mark.behaviour("GW-55")
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH")
+async def test_both_ways_give_the_same_answers(
+    grpc_broker: Broker, rpc: RpcClient, ordinary: list[bytes]
+) -> None:
+    await check_both_ways(rpc, ordinary)
+
+
+@pytest.mark.behaviour("GW-55")
+@pytest.mark.broker(flush_disk_type="ASYNC_FLUSH")
+async def test_both_ways_give_the_same_answers_without_waiting_for_the_disk(
+    grpc_broker: Broker, rpc: RpcClient, ordinary: list[bytes]
+) -> None:
+    await check_both_ways(rpc, ordinary)
+
+
+@pytest.mark.behaviour("GW-55")
+async def test_a_redelivered_message_takes_the_ordinary_way(
+    grpc_broker: Broker, rpc: RpcClient, ordinary: list[bytes]
+) -> None:
+    rpc.grpc.together = True
+    await rpc.sent(b"again")
+    (first,) = handles_of(await all_of(rpc, 1, invisible_ms=10_000))
+    await asyncio.sleep(12)
+    (second,) = handles_of(await all_of(rpc, 1))
+    assert (await rpc.ack(first)).status.code == Code.INVALID_RECEIPT_HANDLE
+    assert (await rpc.ack(second)).status.code == Code.OK
+    assert len(ordinary) == 2
+
+
+@pytest.mark.behaviour("GW-55")
+@pytest.mark.broker(flush_disk_type="SYNC_FLUSH")
+async def test_plain_acknowledgements_are_answered_when_they_are_on_disk(
+    grpc_broker: Broker, rpc: RpcClient, ordinary: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rpc.grpc.together = True
+    await rpc.sent(*(b"%d" % number for number in range(4)))
+    handles = handles_of(await all_of(rpc, 4))
+    metadata = grpc_broker.services.metadata
+    save, disk, refusing = metadata.save, asyncio.Event(), False
+
+    async def slow(*tables: str) -> None:
+        await disk.wait()
+        if refusing:
+            raise RemotingError(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+        await save(*tables)
+
+    monkeypatch.setattr(metadata, "save", slow)
+    asking = [asyncio.ensure_future(rpc.ack(handle)) for handle in handles[:2]]
+    await asyncio.sleep(1)
+    assert not any(each.done() for each in asking)
+    disk.set()
+    assert [(await each).status.code for each in asking] == [Code.OK] * 2
+    refusing = True
+    answer = await rpc.ack(handles[2])
+    assert answer.status.code != Code.OK
+    assert answer.entries[0].status == answer.status
+    assert "the disk is full" in answer.status.message
+    assert answer.entries[0].receipt_handle == handles[2]
+    refusing = False
+    assert (await rpc.ack(handles[3])).status.code == Code.OK
+    assert ordinary == []

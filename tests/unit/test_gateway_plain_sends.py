@@ -19,6 +19,8 @@ from orbitmq.gateway.framing import prefixed
 from orbitmq.gateway.http2 import Http2Connection
 from orbitmq.gateway.incoming import RESERVED, send_request
 from orbitmq.gateway.messages import new, parse, timestamp
+from orbitmq.gateway.plain_acks import PlainAcks
+from orbitmq.gateway.plain_reader import PlainReader
 from orbitmq.gateway.plain_sends import PlainSends, PlainTopic
 from orbitmq.gateway.requests import SERVICE
 from orbitmq.gateway.schema import Encoding, MessageType
@@ -57,19 +59,23 @@ class Bench:
         self.appender.set(self.slot, layout.Q_ID, 0)
         self.appender.prepare_tail(self.slot)
         self.seen: list[str] = []
-        self.plain = PlainSends(
+        self.sends = PlainSends(
             self.appender,
             lambda name: PlainTopic(name, [self.slot]) if name == b"T" else None,
             self.make_room,
             lambda _queues: 0,
-            self.seen.append,
-            lambda headers: headers["authorization"] == "good",
-            lambda value: int(value[:-1]),
             reserved=RESERVED,
             head=new(schema.SendMessageResponse, status=ok()).SerializeToString(),
             entry=new(schema.SendResultEntry, status=ok()).SerializeToString(),
         )
-        self.plain.added, self.plain.max_body = ADDED, BODY_LIMIT
+        self.sends.added, self.sends.max_body = ADDED, BODY_LIMIT
+        self.plain = PlainReader(
+            self.sends,
+            PlainAcks(lambda *_: None, lambda *_: False, b"broker-a", head=b"", end=b""),
+            self.seen.append,
+            lambda headers: headers["authorization"] == "good",
+            lambda value: int(value[:-1]),
+        )
         self.engine = Http2Connection()
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.initiate_connection()
@@ -93,13 +99,13 @@ class Bench:
         self.client.send_headers(self.stream, headers)
         self.client.send_data(self.stream, prefixed(request), end_stream=True)
         events = self.feed()
-        streams, answers, timeouts = self.plain.end()
-        if not streams:
+        calls = self.plain.sent
+        if calls is None:
             assert [type(each) for each in events] == [StreamOpened, Arrived]
             return None
         assert events == []
-        assert (streams, timeouts) == ([self.stream], [0])
-        return answers[0]
+        assert (calls.streams, calls.timeouts_ms) == ([self.stream], [0])
+        return calls.answers[0]
 
 
 def request_of(**values: Any) -> bytes:
@@ -252,9 +258,10 @@ def test_headers_decide_before_the_message(name: str) -> None:
     bench.client.send_headers(1, HEADERS + more)
     bench.client.send_data(1, prefixed(request_of()), end_stream=True)
     events = bench.feed()
-    streams, _, timeouts = bench.plain.end()
-    assert (streams, bool(events)) == (([1], False) if taken else ([], True))
-    assert timeouts == ([5] if "grpc-timeout" in dict(more) else [0]) * taken
+    calls = bench.plain.sent
+    assert (calls is None, bool(events)) == (not taken, not taken)
+    if calls is not None:
+        assert (calls.streams, calls.timeouts_ms) == ([1], [5] if "grpc-timeout" in dict(more) else [0])
     without = [pair for pair in HEADERS if pair[0] != "x-mq-client-id"]
     assert Bench().call(request_of(), without) is None
     assert Bench().call(request_of(), [*without, ("x-mq-client-id", "c" * 256)]) is None
@@ -278,7 +285,7 @@ def test_a_call_that_does_not_come_whole_takes_the_ordinary_way() -> None:
     bench.client.send_headers(bench.stream + 2, HEADERS)
     bench.client.reset_stream(bench.stream + 2)
     assert bench.feed() == []
-    assert not bench.plain.taken
+    assert bench.plain.sent is None
     assert bench.appender.batch_used == 0
 
 
@@ -289,7 +296,8 @@ def test_no_more_calls_are_taken_than_there_is_room() -> None:
         bench.client.send_headers(stream, HEADERS)
         bench.client.send_data(stream, prefixed(request_of()), end_stream=True)
     assert [each.stream for each in bench.feed(room=2) if isinstance(each, StreamOpened)] == [5]
-    assert bench.plain.end()[0] == [1, 3]
+    assert bench.plain.sent is not None
+    assert bench.plain.sent.streams == [1, 3]
     assert bench.feed(room=0) == []
 
 

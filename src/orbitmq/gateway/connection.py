@@ -13,7 +13,8 @@ from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened
 from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
-from orbitmq.gateway.plain_door import PlainCalls, PlainDoor
+from orbitmq.gateway.plain_door import PlainDoor
+from orbitmq.gateway.plain_reader import PlainCalls
 from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.sends import host_of
@@ -153,7 +154,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._close_if_left()
 
     def _events(self, data: bytes) -> list[Event]:
-        """The events of received bytes. Plain sends give none: their messages are appended now."""
+        """The events of received bytes. Plain calls give none: their work is done now."""
         shared = self._shared
         limited = shared.quotas is not None and shared.quotas.limits(self._client)
         if shared.plain is None or shared.stopping or limited:
@@ -164,8 +165,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         try:
             return self._engine.receive(data, self._loop.time())
         finally:
-            calls = shared.plain.close(self._answer_plain)
-            if calls is not None:
+            for calls in shared.plain.close(self._answer_plain):
                 self._wait_for_plain(calls)
 
     def eof_received(self) -> bool:
@@ -389,10 +389,10 @@ class GrpcConnection(asyncio.BufferedProtocol):
         for calls in list(self._plain):
             self._forget_plain(calls)
 
-    # -- plain sends ------------------------------------------------------------------------------------
+    # -- plain calls ------------------------------------------------------------------------------------
 
     def _wait_for_plain(self, calls: PlainCalls) -> None:
-        """Count sends whose messages are not safe yet."""
+        """Count calls whose work is not safe yet."""
         self._plain[calls] = None
         self._shared.waiting[calls] = None
         self._running += len(calls.streams)
@@ -416,7 +416,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             calls.timer = self._loop.call_later(wait_s, self._expire_plain, calls, min(later))
 
     def _forget_plain(self, calls: PlainCalls) -> bool:
-        """Count these sends no more; False: they were not counted."""
+        """Count these calls no more; False: they were not counted."""
         if calls not in self._plain:
             return False
         del self._plain[calls]
@@ -428,7 +428,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return True
 
     def _answer_plain(self, calls: PlainCalls) -> None:
-        """The messages of these sends are safe, or it is known why they are not."""
+        """The work of these calls is safe, or it is known why it is not."""
         if not self._forget_plain(calls) or self._closing:
             return
         left = self._engine.answer_all(calls.streams, calls.answers, requests.ANSWER, requests.OK)
@@ -440,7 +440,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _answer_slowly(self, stream: int, message: bytes) -> None:
         """Answer a call as its window grows."""
-        call = StreamCall(self, stream, Request("", "SendMessage", "", {}), None)
+        call = StreamCall(self, stream, Request("", "a plain call", "", {}), None)
         call.ended = True
         self._calls[stream] = call
         self._running += 1

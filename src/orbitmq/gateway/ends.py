@@ -48,7 +48,7 @@ class Ends:
                     schema.AckMessageResultEntry,
                     message_id=entry.message_id,
                     receipt_handle=entry.receipt_handle,
-                    status=await self.result(each),
+                    status=await self._result(each),
                 )
             )
         code = of_many(entry.status.code for entry in entries)
@@ -63,9 +63,9 @@ class Ends:
         except RefusalError as error:
             return error
         except PORT_ERRORS as error:
-            return _refusal(error)
+            return unsettled(error)
 
-    async def result(self, ended: Ended) -> schema.Status:
+    async def _result(self, ended: Ended) -> schema.Status:
         """The status of an acknowledgement that has begun."""
         try:
             if isinstance(ended, RefusalError):
@@ -73,7 +73,7 @@ class Ends:
             if isawaitable(ended):
                 await ended
         except PORT_ERRORS as error:
-            return refused(_refusal(error))
+            return refused(unsettled(error))
         return ok()
 
     async def change(
@@ -94,7 +94,7 @@ class Ends:
             outcome = self._acknowledging.change(handle.settled(topic, group), max(1, asked_ms))
             changed = await outcome if isawaitable(outcome) else outcome
         except PORT_ERRORS as error:
-            raise _refusal(error) from error
+            raise unsettled(error) from error
         return new(
             schema.ChangeInvisibleDurationResponse,
             status=ok(),
@@ -119,12 +119,12 @@ class Ends:
                 await outcome
         except PORT_ERRORS as error:
             if not (isinstance(error, RemotingError) and error.code == ResponseCode.NO_MESSAGE):
-                raise _refusal(error) from error
+                raise unsettled(error) from error
             end = status(Code.OK, error.remark)
         return new(schema.ForwardMessageToDeadLetterQueueResponse, status=end)
 
 
-def _refusal(error: Exception) -> RefusalError:
+def unsettled(error: Exception) -> RefusalError:
     assert isinstance(error, PORT_ERRORS)
     if isinstance(error, RemotingError) and error.code in _OF_A_RECEIPT:
         return RefusalError(Code.INVALID_RECEIPT_HANDLE, error.remark)

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.gateway.frames cimport Floods
 from orbitmq.gateway.hpack cimport HeaderReader
-from orbitmq.gateway.plain_sends cimport PlainSends
+from orbitmq.gateway.plain_reader cimport PlainReader
 from orbitmq.message.octets cimport get_i32, put_i32
 
 cdef int _DATA, _HEADERS, _PRIORITY, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION
@@ -18,11 +18,12 @@ cdef frozenset _OF_CONNECTIONS
 cdef class _Stream:
     cdef int64_t window, come, timeout_ms
     cdef bint ended
+    cdef int kind
     cdef list untold
 
 @cython.final
 cdef class Http2Connection:
-    cdef public PlainSends plain
+    cdef public PlainReader plain
     cdef list _untold
     cdef bytearray _out, _pending, _block, _nine
     cdef Py_ssize_t _preface, _needed

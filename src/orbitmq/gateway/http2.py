@@ -31,7 +31,7 @@ from orbitmq.gateway.frames import (
 from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
 
 if TYPE_CHECKING:
-    from orbitmq.gateway.plain_sends import PlainSends
+    from orbitmq.gateway.plain_reader import PlainReader
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
@@ -113,8 +113,7 @@ class _Stream:
         window: what may go out.
         come: bytes that came since window was last given back.
         ended: the client has ended its side.
-        untold: its headers, while it may be a plain send and no event tells of it; timeout_ms: that of the
-            call.
+        untold: its headers, while it may be plain and no event tells of it; kind, timeout_ms: of the call.
     """
 
     def __init__(self, window: int, ended: bool) -> None:
@@ -122,6 +121,7 @@ class _Stream:
         self.come = 0
         self.ended = ended
         self.untold: list[tuple[str, str]] | None = None
+        self.kind = 0
         self.timeout_ms = 0
 
 
@@ -135,7 +135,7 @@ class Http2Connection:
     """
 
     def __init__(self) -> None:
-        self.plain: PlainSends | None = None
+        self.plain: PlainReader | None = None
         # Streams whose data is awaited to the end of the chunk.
         self._untold: list[int] = []
         self._out = bytearray(_GREETING)
@@ -299,9 +299,9 @@ class Http2Connection:
         events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
 
     def _is_taken(self, found: _Stream, buf: Readable, pos: int, end: int, stream: int) -> bool:
-        """Whether a call whose only data is here was a plain send."""
+        """Whether a call whose only data is here was plain, and is taken."""
         assert self.plain is not None
-        if not self.plain.take(stream, found.timeout_ms, buf, pos, end):
+        if not self.plain.take(stream, found.kind, found.timeout_ms, buf, pos, end):
             return False
         found.untold = None
         found.ended = True
@@ -365,6 +365,7 @@ class Http2Connection:
             opened = self._streams[stream] = _Stream(self._stream_window, ended)
             if self.plain is not None and not ended and self.plain.wants(headers):
                 opened.untold = headers
+                opened.kind = self.plain.kind
                 opened.timeout_ms = self.plain.timeout_ms
                 self._untold.append(stream)
             else:

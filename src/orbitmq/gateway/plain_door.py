@@ -1,24 +1,28 @@
-"""The plain sends of all connections: when they may be taken, and when their answers may go."""
+"""The plain calls of all connections: when they may be taken, and when their answers may go."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.events import QuotasChanged, SettingsChanged, TopicChanged
 from orbitmq.broker.extension import Host
 from orbitmq.broker.fast_path import layout
+from orbitmq.broker.pop.acknowledging import Acknowledging
 from orbitmq.broker.role import RoleChanged
 from orbitmq.gateway import schema
+from orbitmq.gateway.acks import not_kept
 from orbitmq.gateway.authorization import authorization
 from orbitmq.gateway.call import CallError
-from orbitmq.gateway.framing import prefixed, timeout_ms
+from orbitmq.gateway.framing import PREFIX_BYTES, prefixed, timeout_ms
 from orbitmq.gateway.incoming import RESERVED
 from orbitmq.gateway.messages import new
-from orbitmq.gateway.names import TYPE_ATTRIBUTE, GrpcTopics, accepted_types
+from orbitmq.gateway.names import TYPE_ATTRIBUTE, GrpcTopics, accepted_types, group_name, topic_name
+from orbitmq.gateway.plain_acks import PlainAcks
+from orbitmq.gateway.plain_reader import PlainCalls, PlainReader
 from orbitmq.gateway.plain_sends import PlainSends, PlainTopic
 from orbitmq.gateway.quotas import CallQuotas
+from orbitmq.gateway.saves import Saves
 from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.sends import lost, unsafe
 from orbitmq.gateway.status import RefusalError
@@ -31,28 +35,18 @@ if TYPE_CHECKING:
     from orbitmq.gateway.clients import GrpcClients
 
 
-class PlainCalls:
-    """Sends of one chunk that wait until their messages are safe.
-
-    Attributes:
-        streams, answers: of each call, the answer with gRPC's prefix.
-        timeouts_ms: how long its client waits; 0: no limit.
-        timer: of the first of these times.
-    """
-
-    __slots__ = ("answers", "streams", "timeouts_ms", "timer")
-
-    def __init__(self, streams: list[int], answers: list[bytes], timeouts_ms: list[int]) -> None:
-        self.streams = streams
-        self.answers = answers
-        self.timeouts_ms = timeouts_ms
-        self.timer: asyncio.TimerHandle | None = None
-
-
 class PlainDoor:
-    """Lets connections hand plain sends to :class:`~orbitmq.gateway.plain_sends.PlainSends`."""
+    """Lets connections hand plain calls to :class:`~orbitmq.gateway.plain_reader.PlainReader`."""
 
-    def __init__(self, host: Host, topics: GrpcTopics, clients: GrpcClients, quotas: CallQuotas) -> None:
+    def __init__(
+        self,
+        host: Host,
+        topics: GrpcTopics,
+        clients: GrpcClients,
+        quotas: CallQuotas,
+        settling: Acknowledging,
+        saves: Saves,
+    ) -> None:
         s = host.services
         self._quotas = quotas
         self._config = s.config
@@ -61,21 +55,28 @@ class PlainDoor:
         self._durability = s.durability
         self._counters = s.counters
         self._topics = topics
+        self._settling = settling
+        self._saves = saves
         self._sends = PlainSends(
             s.store.appender,
             self._find,
             self._make_room,
             s.runtime.random.randrange,
-            clients.seen,
-            _may_pass,
-            _timeout_ms,
             reserved=RESERVED,
             head=new(schema.SendMessageResponse, status=ok()).SerializeToString(),
             entry=new(schema.SendResultEntry, status=ok()).SerializeToString(),
         )
-        s.events.subscribe(RoleChanged, lambda _event: self._sends.topics.clear())
-        s.events.subscribe(TopicChanged, lambda _event: self._sends.topics.clear())
-        s.events.subscribe(QuotasChanged, lambda _event: self._sends.topics.clear())
+        self._acks = PlainAcks(
+            self._place,
+            self._acknowledge,
+            s.config.broker_name.encode(),
+            head=new(schema.AckMessageResponse, status=ok()).SerializeToString(),
+            end=new(schema.AckMessageResultEntry, status=ok()).SerializeToString(),
+        )
+        self._reader = PlainReader(self._sends, self._acks, clients.seen, _may_pass, _timeout_ms)
+        s.events.subscribe(RoleChanged, lambda _event: self._forget())
+        s.events.subscribe(TopicChanged, lambda _event: self._forget())
+        s.events.subscribe(QuotasChanged, lambda _event: self._forget())
         s.events.subscribe(SettingsChanged, lambda _event: self._set())
         self._set()
 
@@ -90,7 +91,30 @@ class PlainDoor:
         )
         self._sends.added = texts.added
         self._sends.max_body = config.body_limit
+        self._acks.broker = config.broker_name.encode()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Look up topics again."""
         self._sends.topics.clear()
+        self._acks.places.clear()
+
+    def _place(self, topic: bytes, group: bytes) -> tuple[str, str, int] | None:
+        """A topic and a group whose messages may be acknowledged, and the number of the topic's queues."""
+        try:
+            names = topic.decode(), group.decode()
+            config = self._topics.known(topic_name(new(schema.Resource, name=names[0])))
+            group_name(new(schema.Resource, name=names[1]))
+        except (UnicodeDecodeError, RefusalError):
+            return None
+        return None if config is None else (*names, config.read_queue_nums)
+
+    def _acknowledge(
+        self, place: tuple[str, str, int], queue_id: int, offset: int, start: int, pop_time_ms: int
+    ) -> bool:
+        """End a message in flight; False: it is in flight under no such receipt, and nothing was done."""
+        topic, group, queues = place
+        return queue_id < queues and self._settling.end(topic, group, queue_id, offset, (start, pop_time_ms))
 
     def _find(self, name: bytes) -> PlainTopic | None:
         """The topic, if plain messages may be sent to it."""
@@ -128,7 +152,7 @@ class PlainDoor:
             return False
         return True
 
-    def open(self, born: bytes, address: bytes, room: int) -> PlainSends | None:
+    def open(self, born: bytes, address: bytes, room: int) -> PlainReader | None:
         """Prepare for what a client sent next; None: the ordinary way gives the reason.
 
         Args:
@@ -139,20 +163,32 @@ class PlainDoor:
         if refused or not self._role.takes_messages or not self._config.writable or not born:
             return None
         self._store.update_clock()
-        self._sends.begin(born, address, room)
-        return self._sends
+        self._reader.begin(born, address, room)
+        return self._reader
 
-    def close(self, answer: Callable[[PlainCalls], object]) -> PlainCalls | None:
+    def close(self, answer: Callable[[PlainCalls], object]) -> list[PlainCalls]:
         """The calls that were taken since :meth:`open`; ``answer`` is called when they may be answered."""
-        if not self._sends.taken:
-            return None
-        calls = PlainCalls(*self._sends.end())
-        self._counters.handled_in += len(calls.streams)
-        self._durability.when_safe(
-            self._store.appender.end, answer, calls, _late, lambda: answer(_lost(calls))
-        )
-        self._store.schedule()
-        return calls
+        self._reader.end()
+        found = []
+        sent, acknowledged = self._reader.sent, self._reader.acknowledged
+        if sent is not None:
+            found.append(sent)
+            self._durability.when_safe(
+                self._store.appender.end, answer, sent, _late, lambda: answer(_lost(sent))
+            )
+            self._store.schedule()
+        if acknowledged is not None:
+            found.append(acknowledged)
+            self._saves.add(self._settling.saved(), lambda error: answer(_kept(acknowledged, error)))
+        self._counters.handled_in += sum(len(calls.streams) for calls in found)
+        return found
+
+
+def _kept(calls: PlainCalls, error: Exception | None) -> PlainCalls:
+    """Acknowledgements with their answers; with an error, it is not known whether they are on disk."""
+    if error is not None:
+        calls.answers = [prefixed(not_kept(answer[PREFIX_BYTES:], error)) for answer in calls.answers]
+    return calls
 
 
 def _late(calls: PlainCalls, status: PutStatus) -> PlainCalls:

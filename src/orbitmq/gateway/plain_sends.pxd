@@ -3,15 +3,13 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from orbitmq.broker.fast_path.texts cimport find_sorted, hash_bytes, put_decimal
-from orbitmq.message.octets cimport copy, get_i32, put_i32, same
+from orbitmq.gateway.plain_fields cimport PlainFields, is_plain, varint_bytes
+from orbitmq.message.octets cimport same
 from orbitmq.store.log.appender cimport Appender
 
 ctypedef const uint8_t* bytes_in
 
-cdef int Q_NEXT, MAX_USER, MAX_KEYS, MAX_BYTES, MAX_ANSWER, MAX_CLIENT_ID, FIXED_BYTES
-cdef str _PATH, _CONTENT_TYPE
-cdef int _H_METHOD, _H_PATH, _H_TYPE, _H_ID, _H_ENCODING, _H_TIMEOUT, _H_KEY, _H_TIME, _H_TOKEN, _NEEDED
-cdef dict _HEADERS
+cdef int Q_NEXT, MAX_USER, MAX_KEYS, _MAX_BYTES, MAX_ANSWER, FIXED_BYTES
 cdef int _FIRST, _SECOND, _THIRD, _FOURTH, _SECONDS, _NANOS, _TAG, _KEYS, _MESSAGE_ID
 cdef int _BODY_ENCODING, _MESSAGE_TYPE, _BORN_TIMESTAMP, _BORN_HOST, _QUEUE_ID, _TRACE_CONTEXT, _GZIP, _NORMAL
 cdef int64_t _MOST_NUMBER, _MOST_SECONDS, _SECOND_NANOS
@@ -27,73 +25,42 @@ cdef class PlainTopic:
     cdef readonly int queues
 
 @cython.final
-cdef class PlainSends:
+cdef class PlainSends(PlainFields):
     cdef Appender a
-    cdef object find_topic, make_room, choose, seen, check, read_timeout
+    cdef object find_topic, make_room, choose
     cdef int64_t[::1] reserved
     cdef bytes head, entry
     cdef readonly dict topics
     cdef public bytes added
     cdef public int64_t max_body
     cdef bytes born, address
-    cdef readonly int room
-    cdef list streams, answers, timeouts_ms
-    cdef str client
-    cdef readonly int64_t timeout_ms
-    cdef Py_ssize_t at
-    cdef bytearray data
-    cdef uint8_t[::1] view
-    cdef int64_t[::1] parts
     cdef int64_t[::1] user
     cdef int64_t[::1] keys
     cdef int users, key_count
     cdef int64_t born_ms, tags_code
-    cdef Py_ssize_t used
 
-    cpdef begin(self, bytes born, bytes address, int room)
-    cpdef tuple end(self)
-    @cython.locals(seen=int, bit=int, name=str, value=str, client=str, timeout=str)
-    cpdef bint wants(self, list headers) except -1
     @cython.locals(topic=PlainTopic, queue_id=int, offset=int64_t, start=Py_ssize_t, parts=int64_t[::1])
-    cdef bint take(self, int64_t stream, int64_t timeout_ms, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) except -1
+    cdef bytes take(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end)
     @cython.locals(found=PlainTopic)
     cdef PlainTopic _topic(self, bytes name)
     @cython.locals(slot=Py_ssize_t, length=Py_ssize_t, size=int64_t, room=int, born=bytes_in, name=bytes_in, data=bytes_in, parts=int64_t[::1])
     cdef int64_t _append(self, PlainTopic topic, int queue_id, const uint8_t* buf) except? -2
-    @cython.locals(value=int64_t, shift=int, byte=int)
-    cdef int64_t _varint(self, const uint8_t* buf, Py_ssize_t end) noexcept
-    @cython.locals(start=Py_ssize_t, tag=int64_t)
-    cdef int64_t _tag(self, const uint8_t* buf, Py_ssize_t end) noexcept
-    @cython.locals(start=Py_ssize_t, length=int64_t)
-    cdef int64_t _length(self, const uint8_t* buf, Py_ssize_t end) noexcept
-    @cython.locals(length=int64_t)
-    cdef bint _span(self, const uint8_t* buf, Py_ssize_t end, int part) noexcept
-    @cython.locals(part=int, tag=int64_t, good=bint, length=int64_t, parts=int64_t[::1])
+    @cython.locals(tag=int64_t, good=bint, length=int64_t, parts=int64_t[::1])
     cdef bint _read(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end) noexcept
-    @cython.locals(end=Py_ssize_t, parts=int64_t[::1])
-    cdef bint _topic_name(self, const uint8_t* buf) noexcept
     @cython.locals(length=int64_t, at=int)
     cdef bint _user_property(self, const uint8_t* buf, Py_ssize_t end) noexcept
     @cython.locals(end=Py_ssize_t, tag=int64_t, good=bint, length=int64_t, value=int64_t)
     cdef bint _system(self, const uint8_t* buf) noexcept
     @cython.locals(seconds=int64_t, nanos=int64_t, end=Py_ssize_t, tag=int64_t, value=int64_t)
     cdef bint _born(self, const uint8_t* buf) noexcept
-    cdef void _put(self, bytes text) noexcept
     cdef bint _put_part(self, bytes name, const uint8_t* buf, Py_ssize_t start, Py_ssize_t length) noexcept
-    cdef void _copy(self, const uint8_t* buf, Py_ssize_t start, Py_ssize_t length) noexcept
-    cdef void _byte(self, int value) noexcept
     @cython.locals(length=Py_ssize_t, start=Py_ssize_t, i=int, parts=int64_t[::1])
     cdef bint _complete(self, const uint8_t* buf, PlainTopic topic) noexcept
     @cython.locals(i=int, k=int, start=Py_ssize_t, length=Py_ssize_t, user=int64_t[::1])
     cdef bint _put_user(self, const uint8_t* buf) noexcept
     @cython.locals(length=Py_ssize_t, size=int64_t)
     cdef bytes _answer(self, const uint8_t* buf, int64_t offset)
-    cdef void _number(self, int64_t value) noexcept
 
-@cython.locals(count=int)
-cdef int _varint_bytes(int64_t value) noexcept
-@cython.locals(odd=uint8_t, i=Py_ssize_t)
-cdef bint _is_plain(const uint8_t* buf, Py_ssize_t start, Py_ssize_t length) noexcept
 @cython.locals(found=uint8_t, i=Py_ssize_t)
 cdef bint _has_bar(const uint8_t* buf, Py_ssize_t start, Py_ssize_t length) noexcept
 @cython.locals(code=int64_t, i=Py_ssize_t)

@@ -10,12 +10,12 @@ Typed in ``plain_sends.pxd`` and compiled when a C compiler is there; the same t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import cython
 
-from orbitmq.gateway.authorization import DATE_TIME, HEADER, SESSION_TOKEN
+from orbitmq.gateway.plain_fields import MAX_BYTES, PlainFields
 from orbitmq.store.queues import layout as store_layout
 from orbitmq.wire.scan import field_name
 
@@ -25,35 +25,17 @@ if TYPE_CHECKING:
 
 if not cython.compiled:
     from orbitmq.broker.fast_path.texts import find_sorted, hash_bytes, put_decimal
-    from orbitmq.message.octets import copy, get_i32, put_i32, same
+    from orbitmq.gateway.plain_fields import is_plain, varint_bytes
+    from orbitmq.message.octets import same
 
 Q_NEXT = store_layout.Q_NEXT
 # A message with more user properties, more keys, or longer properties, takes the ordinary way.
 MAX_USER = 16
 MAX_KEYS = 16
-MAX_BYTES = 8192
+_MAX_BYTES = MAX_BYTES
 MAX_ANSWER = 1024
-MAX_CLIENT_ID = 255
 # Beside values that are copied: names, separators and numbers of the properties that are always there.
 FIXED_BYTES = 512
-
-_PATH = "/apache.rocketmq.v2.MessagingService/SendMessage"
-_CONTENT_TYPE = "application/grpc"
-# The headers that matter, as bits; one of them twice is unusual.
-_H_METHOD, _H_PATH, _H_TYPE, _H_ID = 1, 2, 4, 8
-_H_ENCODING, _H_TIMEOUT, _H_KEY, _H_TIME, _H_TOKEN = 16, 32, 64, 128, 256
-_NEEDED = _H_METHOD | _H_PATH | _H_TYPE | _H_ID
-_HEADERS = {
-    ":method": _H_METHOD,
-    ":path": _H_PATH,
-    "content-type": _H_TYPE,
-    "x-mq-client-id": _H_ID,
-    "grpc-encoding": _H_ENCODING,
-    "grpc-timeout": _H_TIMEOUT,
-    HEADER: _H_KEY,
-    DATE_TIME: _H_TIME,
-    SESSION_TOKEN: _H_TOKEN,
-}
 
 # Fields with their wire type, as protobuf writes them.
 _FIRST = 0x0A  # field 1, bytes
@@ -104,16 +86,13 @@ class PlainTopic:
         self.queues = len(slots)
 
 
-class PlainSends:
-    """Takes the plain sends out of what one client sent at a time.
+class PlainSends(PlainFields):
+    """Stores plain messages.
 
     Args:
         find_topic: the topic of this name if it takes plain messages now, else None.
         make_room: see ``HotStore.make_room``; False: the disk refuses.
         choose: a queue below a number of queues.
-        seen: told the client ids that came.
-        check: whether these headers of a client may pass.
-        timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.
         reserved: names of properties that no user may set.
         head: the beginning of the answer, up to its entry: the status OK.
         entry: the beginning of the entry: the status OK.
@@ -122,8 +101,6 @@ class PlainSends:
         topics: those that were found; to be cleared when a topic, a setting or the role changes.
         added, max_body: the properties that the broker adds, encoded; the longest body.
         born, address: of the client whose bytes are read; as a record has them, and as text.
-        room: how many more may be taken.
-        streams, answers, timeouts_ms: of the taken calls; answers with gRPC's prefix, 0 for no time.
     """
 
     def __init__(
@@ -132,21 +109,16 @@ class PlainSends:
         find_topic: Callable[[bytes], PlainTopic | None],
         make_room: Callable[[int, int], bool],
         choose: Callable[[int], int],
-        seen: Callable[[str], object],
-        check: Callable[[Mapping[str, str]], bool],
-        timeout_ms: Callable[[str], int],
         *,
         reserved: frozenset[str],
         head: bytes,
         entry: bytes,
     ) -> None:
+        PlainFields.__init__(self, P_PARTS)
         self.a = appender
         self.find_topic = find_topic
         self.make_room = make_room
         self.choose = choose
-        self.seen = seen
-        self.check = check
-        self.read_timeout = timeout_ms
         self.reserved = array("q", sorted(field_name(name) for name in reserved))
         self.head = head
         self.entry = entry
@@ -155,112 +127,27 @@ class PlainSends:
         self.max_body = 0
         self.born = b""
         self.address = b""
-        self.room = 0
-        self.streams: list[int] = []
-        self.answers: list[bytes] = []
-        self.timeouts_ms: list[int] = []
-        self.client = ""
-        self.timeout_ms = 0
-        self.at = 0
-        self.data = bytearray(MAX_BYTES)
-        self.view = self.data
-        self.parts = array("q", bytes(8 * 2 * P_PARTS))
         self.user = array("q", bytes(8 * 4 * MAX_USER))
         self.keys = array("q", bytes(8 * 2 * MAX_KEYS))
         self.users = 0
         self.key_count = 0
         self.born_ms = 0
-        self.used = 0
         self.tags_code = 0
-
-    def begin(self, born: bytes, address: bytes, room: int) -> None:
-        """Read what a client sent next, which may begin a limited number of calls."""
-        self.born = born
-        self.address = address
-        self.room = room
-        self.client = ""
-
-    @property
-    def taken(self) -> bool:
-        """Whether a call was taken since the last :meth:`end`."""
-        return len(self.streams) > 0
-
-    def end(self) -> tuple[list[int], list[bytes], list[int]]:
-        """The streams that were taken, their answers, and how long their clients wait."""
-        taken = self.streams, self.answers, self.timeouts_ms
-        self.streams, self.answers, self.timeouts_ms = [], [], []
-        self.room = 0
-        return taken
-
-    # -- headers -----------------------------------------------------------------------------------------
-
-    def wants(self, headers: list[tuple[str, str]]) -> bool:
-        """Whether a call with these headers may be a plain send."""
-        if self.room <= 0:
-            return False
-        seen = 0
-        timeout = ""
-        client = ""
-        for name, value in headers:
-            bit = _HEADERS.get(name, 0)
-            if bit == 0:
-                continue
-            if seen & bit:
-                return False
-            seen |= bit
-            if bit == _H_PATH:
-                if value != _PATH:
-                    return False
-            elif bit == _H_METHOD:
-                if value != "POST":
-                    return False
-            elif bit == _H_TYPE:
-                if value != _CONTENT_TYPE and not value.startswith(
-                    ("application/grpc+", "application/grpc;")
-                ):
-                    return False
-            elif bit == _H_ID:
-                client = value
-            elif bit == _H_TIMEOUT:
-                timeout = value
-            elif bit == _H_ENCODING and value != "identity" and value != "gzip":
-                return False
-        if seen & _NEEDED != _NEEDED or not client or len(client) > MAX_CLIENT_ID:
-            return False
-        if seen & _H_KEY and not self.check(dict(headers)):
-            return False
-        self.timeout_ms = 0
-        if seen & _H_TIMEOUT:
-            self.timeout_ms = self.read_timeout(timeout)
-            if self.timeout_ms <= 0:
-                return False
-        if client != self.client:
-            self.client = client
-            self.seen(client)
-        return True
 
     # -- the message -------------------------------------------------------------------------------------
 
-    def take(self, stream: int, timeout_ms: int, buf: Readable, pos: int, end: int) -> bool:
-        """Store the message of a call whose only data is here; False: nothing was done."""
-        if self.room <= 0 or end - pos < 5 or buf[pos] != 0 or get_i32(buf, pos + 1) != end - pos - 5:
-            return False
-        if not self._read(buf, pos + 5, end):
-            return False
+    def take(self, buf: Readable, pos: int, end: int) -> bytes | None:
+        """Store the message of a request; the answer, with gRPC's prefix. None: nothing was done."""
+        if not self._read(buf, pos, end):
+            return None
         parts = self.parts
         start = parts[2 * P_TOPIC]
         topic = self._topic(bytes(buf[start : start + parts[2 * P_TOPIC + 1]]))
         if topic is None or not self._complete(buf, topic):
-            return False
+            return None
         queue_id = self.choose(topic.queues)
         offset = self._append(topic, queue_id, buf)
-        if offset < 0:
-            return False
-        self.room -= 1
-        self.streams.append(stream)
-        self.timeouts_ms.append(timeout_ms)
-        self.answers.append(self._answer(buf, offset))
-        return True
+        return None if offset < 0 else self._answer(buf, offset)
 
     def _topic(self, name: bytes) -> PlainTopic | None:
         found = self.topics.get(name)
@@ -300,48 +187,9 @@ class PlainSends:
 
     # -- protobuf ----------------------------------------------------------------------------------------
 
-    def _varint(self, buf: Readable, end: int) -> int:
-        """The number at the place, not below 0; -1 when it is cut or larger than 56 bits."""
-        value = 0
-        shift = 0
-        while self.at < end and shift < 56:
-            byte = buf[self.at]
-            self.at += 1
-            value |= cython.cast(cython.longlong, byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        return -1
-
-    def _tag(self, buf: Readable, end: int) -> int:
-        """A field's number and type; -1 when it is none of the known fields."""
-        start = self.at
-        tag = self._varint(buf, end)
-        return tag if self.at - start <= 2 else -1
-
-    def _length(self, buf: Readable, end: int) -> int:
-        """The length of the bytes at the place; -1 when they are cut."""
-        start = self.at
-        length = self._varint(buf, end)
-        if length < 0 or length > end - self.at or self.at - start > 4:
-            return -1
-        return length
-
-    def _span(self, buf: Readable, end: int, part: int) -> bool:
-        """Note the bytes at the place as a part, which must not be there yet; the place moves behind them."""
-        length = self._length(buf, end)
-        if length < 0 or self.parts[2 * part] >= 0:
-            return False
-        self.parts[2 * part] = self.at
-        self.parts[2 * part + 1] = length
-        self.at += length
-        return True
-
     def _read(self, buf: Readable, pos: int, end: int) -> bool:
         """Find the parts of the request's message; False when one is missing, unknown or unusual."""
-        for part in range(P_PARTS):
-            self.parts[2 * part] = -1
-            self.parts[2 * part + 1] = 0
+        self._forget()
         self.users = 0
         self.key_count = 0
         self.at = pos
@@ -365,15 +213,7 @@ class PlainSends:
         length = parts[2 * P_BODY + 1]
         if length <= 0 or length > self.max_body or parts[2 * P_TOPIC] < 0 or parts[2 * P_SYSTEM] < 0:
             return False
-        return self._topic_name(buf) and self._system(buf) and self._born(buf)
-
-    def _topic_name(self, buf: Readable) -> bool:
-        """Make the name alone the part of the topic; False when a namespace is there, too."""
-        parts = self.parts
-        self.at = parts[2 * P_TOPIC]
-        end = self.at + parts[2 * P_TOPIC + 1]
-        parts[2 * P_TOPIC] = -1
-        return self._tag(buf, end) == _SECOND and self._span(buf, end, P_TOPIC) and self.at == end
+        return self._name(buf, P_TOPIC) and self._system(buf) and self._born(buf)
 
     def _user_property(self, buf: Readable, end: int) -> bool:
         length = self._length(buf, end)
@@ -462,34 +302,16 @@ class PlainSends:
 
     # -- properties --------------------------------------------------------------------------------------
 
-    def _put(self, text: bytes) -> None:
-        if cython.compiled:
-            copy(cython.address(self.view[0]), self.used, cython.cast(bytes_in, text), 0, len(text))
-        else:
-            copy(self.data, self.used, text, 0, len(text))
-        self.used += len(text)
-
     def _put_part(self, name: bytes, buf: Readable, start: int, length: int) -> bool:
         """Add a property; False when its value has more than printable ASCII, or a space at an end."""
-        if not _is_plain(buf, start, length) or buf[start] == 0x20 or buf[start + length - 1] == 0x20:
+        if not is_plain(buf, start, length) or buf[start] == 0x20 or buf[start + length - 1] == 0x20:
             return False
-        if self.used + length + len(name) + len(self.added) + FIXED_BYTES > MAX_BYTES:
+        if self.used + length + len(name) + len(self.added) + FIXED_BYTES > _MAX_BYTES:
             return False
         self._put(name)
         self._copy(buf, start, length)
         self._byte(0x02)
         return True
-
-    def _copy(self, buf: Readable, start: int, length: int) -> None:
-        if cython.compiled:
-            copy(cython.address(self.view[0]), self.used, buf, start, length)
-        else:
-            copy(self.data, self.used, buf, start, length)
-        self.used += length
-
-    def _byte(self, value: int) -> None:
-        self.view[self.used] = value
-        self.used += 1
 
     def _complete(self, buf: Readable, topic: PlainTopic) -> bool:
         """Write all properties of the message; False when one of them is unusual."""
@@ -541,7 +363,7 @@ class PlainSends:
         user = self.user
         for i in range(self.users):
             start, length = user[4 * i], user[4 * i + 1]
-            if not _is_plain(buf, start, length) or not _is_plain(buf, user[4 * i + 2], user[4 * i + 3]):
+            if not is_plain(buf, start, length) or not is_plain(buf, user[4 * i + 2], user[4 * i + 3]):
                 return False
             if length > 1 and buf[start] == 0x5F and buf[start + 1] == 0x5F:
                 return False
@@ -551,7 +373,7 @@ class PlainSends:
                 # If a property is there twice, the last one counts.
                 if user[4 * k + 1] == length and same(buf, user[4 * k], buf, start, length):
                     return False
-            if self.used + length + user[4 * i + 3] + len(self.added) + FIXED_BYTES > MAX_BYTES:
+            if self.used + length + user[4 * i + 3] + len(self.added) + FIXED_BYTES > _MAX_BYTES:
                 return False
             self._copy(buf, start, length)
             self._byte(0x01)
@@ -564,15 +386,10 @@ class PlainSends:
     def _answer(self, buf: Readable, offset: int) -> bytes:
         """The response with gRPC's prefix; made where the properties were, which are stored by now."""
         length = self.parts[2 * P_ID + 1]
-        size = len(self.entry) + 1 + _varint_bytes(length) + length
+        size = len(self.entry) + 1 + varint_bytes(length) + length
         if offset > 0:
-            size += 1 + _varint_bytes(offset)
-        if cython.compiled:
-            put_i32(cython.address(self.view[0]), 1, len(self.head) + 1 + _varint_bytes(size) + size)
-        else:
-            put_i32(self.data, 1, len(self.head) + 1 + _varint_bytes(size) + size)
-        self.view[0] = 0
-        self.used = 5
+            size += 1 + varint_bytes(offset)
+        self._begin_answer(len(self.head) + 1 + varint_bytes(size) + size)
         self._put(self.head)
         self._byte(_SECOND)
         self._number(size)
@@ -583,32 +400,7 @@ class PlainSends:
         if offset > 0:
             self._byte(0x20)
             self._number(offset)
-        if cython.compiled:
-            return cython.address(self.view[0])[: self.used]
-        return bytes(self.data[: self.used])
-
-    def _number(self, value: int) -> None:
-        while value >= 0x80:
-            self._byte((value & 0x7F) | 0x80)
-            value >>= 7
-        self._byte(value)
-
-
-def _varint_bytes(value: int) -> int:
-    count = 1
-    while value >= 0x80:
-        value >>= 7
-        count += 1
-    return count
-
-
-def _is_plain(buf: Readable, start: int, length: int) -> bool:
-    """Whether all bytes are printable ASCII."""
-    odd = 0
-    for i in range(start, start + length):
-        # This loop has no branch, so that the compiler takes many bytes at a time.
-        odd |= (buf[i] < 0x20) | (buf[i] > 0x7E)
-    return odd == 0
+        return self._made()
 
 
 def _has_bar(buf: Readable, start: int, length: int) -> bool:

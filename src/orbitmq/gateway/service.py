@@ -34,6 +34,7 @@ from orbitmq.gateway.recalls import Recalls
 from orbitmq.gateway.receives import Receives
 from orbitmq.gateway.rights import Rights
 from orbitmq.gateway.routes import Routes
+from orbitmq.gateway.saves import Saves
 from orbitmq.gateway.sends import GrpcSends, SendMessage
 from orbitmq.gateway.telemetry import Telemetry
 from orbitmq.gateway.transactions import TransactionEnds
@@ -49,14 +50,14 @@ LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
 # How long acknowledgements may wait for the disk when the broker stops.
-ACK_SECONDS: Final = 2.0
+SAVE_SECONDS: Final = 2.0
 
 
 class RocketmqService:
     """The calls of apache.rocketmq.v2.
 
     Attributes:
-        plain: takes plain sends before their handler sees them; None: each call has to be checked.
+        plain: takes plain calls before their handler sees them; None: each call has to be checked.
         quotas: of the broker.
     """
 
@@ -69,7 +70,7 @@ class RocketmqService:
         telemetry: Telemetry,
         receives: Receives,
         others: OtherBrokers,
-        acks: AckMessage,
+        saves: Saves,
         handlers: Mapping[str, Handler],
         plain: PlainDoor | None,
         quotas: CallQuotas,
@@ -79,7 +80,7 @@ class RocketmqService:
         self._clients = clients
         self._receives = receives
         self._others = others
-        self._acks = acks
+        self._saves = saves
         self._background = background
         self.handlers = handlers
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
@@ -90,7 +91,7 @@ class RocketmqService:
         """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
         self._receives.stop()
         self._clients.stop()
-        await self._acks.stop(ACK_SECONDS)
+        await self._saves.stop(SAVE_SECONDS)
         await self._background.stop()
         await self._others.stop()
 
@@ -139,7 +140,8 @@ def service(host: Host) -> Service:
         config, clock, s.metadata, pops, settling, clients, held, background, callers, order, quotas
     )
     ends = Ends(config, settling)
-    acks = AckMessage(callers, ends, background)
+    saves = Saves(background)
+    acks = AckMessage(callers, ends, saves)
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
@@ -179,7 +181,7 @@ def service(host: Host) -> Service:
         ),
     }
     # The rights of each call are checked.
-    plain = PlainDoor(host, topics, clients, quotas) if check is everybody else None
+    plain = PlainDoor(host, topics, clients, quotas, settling, saves) if check is everybody else None
     return RocketmqService(
-        clock, background, clients, held, telemetry, receives, others, acks, handlers, plain, quotas
+        clock, background, clients, held, telemetry, receives, others, saves, handlers, plain, quotas
     )

@@ -13,7 +13,7 @@ from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, POPS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
-from orbitmq.broker.pop.in_flight import InFlight, Receipt, queue_key
+from orbitmq.broker.pop.in_flight import InFlight, PopQueue, Receipt, queue_key
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.receipts import check_invisible_time, check_leads, revive_queue
 from orbitmq.broker.role import RoleState
@@ -141,6 +141,21 @@ class Acknowledging:
         if not done:
             raise self._not_in_flight(settled, info)
         return self._after(None, POPS, log_end=self._end_of(settled.topic, settled.queue_id, settled.offset))
+
+    def end(self, topic: str, group: str, queue_id: int, offset: int, receipt: Receipt) -> bool:
+        """Acknowledge a message of a pop that was not in order; :meth:`saved` follows.
+
+        Returns:
+            Whether it was in flight under this receipt; if not, nothing was done.
+        """
+        queue = self._in_flight.find(topic, group, queue_id)
+        if queue is None or not self._role.leads or offset < self._store.min_offset(topic, queue_id):
+            return False
+        return bool(self._done_in_flight(queue, receipt, (offset,)))
+
+    def saved(self) -> Awaitable[None] | None:
+        """What ends when the messages that :meth:`end` was called for are on disk, as with SYNC_FLUSH."""
+        return self._after(None, POPS)
 
     def acknowledge_many(self, acks: Sequence[BatchAck]) -> Awaitable[Missed] | Missed:
         """Acknowledge messages of several pops; returns those not in flight, by acknowledgement.
@@ -336,15 +351,19 @@ class Acknowledging:
     ) -> set[int]:
         """Acknowledge the messages at these offsets; returns the offsets that were in flight."""
         queue = self._in_flight.find(topic, group, queue_id)
-        config = self._config
-        was_full = queue is not None and queue.in_flight > config.pop_in_flight_threshold
-        done = set() if queue is None else self._in_flight.acknowledge(queue, receipt, offsets)
+        done = set() if queue is None else self._done_in_flight(queue, receipt, offsets)
         if done:
-            if was_full and config.pop_threshold_enable:
-                self._freed(topic, group, queue_id)
             return done
         key = queue_key(topic, group, queue_id)
         return set(offsets) if self._early(key, receipt, invisible_ms, offsets) else set()
+
+    def _done_in_flight(self, queue: PopQueue, receipt: Receipt, offsets: Sequence[int]) -> set[int]:
+        """Those of the given offsets that were in flight; waiting pops hear of a queue that was full."""
+        was_full = queue.in_flight > self._config.pop_in_flight_threshold
+        done = self._in_flight.acknowledge(queue, receipt, offsets)
+        if done and was_full and self._config.pop_threshold_enable:
+            self._freed(queue.topic, queue.group, queue.queue_id)
+        return done
 
     def _done_in_order(self, settled: MessageReceipt, pop_time_ms: int) -> None:
         if not self._commit_in_order(

@@ -1,0 +1,189 @@
+# cython: annotation_typing=False
+"""Takes the plain calls out of what one client sent at a time: those that come whole, in one chunk.
+
+Whatever is unusual is left alone: the ordinary way takes it, or refuses it with the reason.
+
+Typed in ``plain_reader.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+from orbitmq.gateway.authorization import DATE_TIME, HEADER, SESSION_TOKEN
+
+if TYPE_CHECKING:
+    from orbitmq.gateway.plain_acks import PlainAcks
+    from orbitmq.gateway.plain_sends import PlainSends
+    from orbitmq.runtime.buffers import Readable
+
+if not cython.compiled:
+    from orbitmq.message.octets import get_i32
+
+MAX_CLIENT_ID = 255
+# The kinds of calls.
+SEND, ACKNOWLEDGE = 1, 2
+_PATHS = {
+    "/apache.rocketmq.v2.MessagingService/SendMessage": SEND,
+    "/apache.rocketmq.v2.MessagingService/AckMessage": ACKNOWLEDGE,
+}
+_CONTENT_TYPE = "application/grpc"
+# The headers that matter, as bits; one of them twice is unusual.
+_H_METHOD, _H_PATH, _H_TYPE, _H_ID = 1, 2, 4, 8
+_H_ENCODING, _H_TIMEOUT, _H_KEY, _H_TIME, _H_TOKEN = 16, 32, 64, 128, 256
+_NEEDED = _H_METHOD | _H_PATH | _H_TYPE | _H_ID
+_HEADERS = {
+    ":method": _H_METHOD,
+    ":path": _H_PATH,
+    "content-type": _H_TYPE,
+    "x-mq-client-id": _H_ID,
+    "grpc-encoding": _H_ENCODING,
+    "grpc-timeout": _H_TIMEOUT,
+    HEADER: _H_KEY,
+    DATE_TIME: _H_TIME,
+    SESSION_TOKEN: _H_TOKEN,
+}
+
+
+class PlainCalls:
+    """Calls of one kind of one chunk, which wait until what they changed is safe.
+
+    Attributes:
+        streams, answers: of each call, the answer with gRPC's prefix.
+        timeouts_ms: how long its client waits; 0: no limit.
+        timer: of the first of these times.
+    """
+
+    def __init__(self) -> None:
+        self.streams: list[int] = []
+        self.answers: list[bytes] = []
+        self.timeouts_ms: list[int] = []
+        self.timer: Any = None
+
+
+class PlainReader:
+    """Judges the headers of calls, and takes those that are plain.
+
+    Args:
+        seen: told the client ids that came.
+        check: whether these headers of a client may pass.
+        timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.
+
+    Attributes:
+        kind, timeout_ms: of the headers that :meth:`wants` judged last.
+        sent, acknowledged: the calls that were taken; None: none.
+    """
+
+    def __init__(
+        self,
+        sends: PlainSends,
+        acks: PlainAcks,
+        seen: Callable[[str], object],
+        check: Callable[[Mapping[str, str]], bool],
+        timeout_ms: Callable[[str], int],
+    ) -> None:
+        self.sends = sends
+        self.acks = acks
+        self.seen = seen
+        self.check = check
+        self.read_timeout = timeout_ms
+        self.room = 0
+        self.client = ""
+        self.kind = 0
+        self.timeout_ms = 0
+        self.sent: PlainCalls | None = None
+        self.acknowledged: PlainCalls | None = None
+
+    def begin(self, born: bytes, address: bytes, room: int) -> None:
+        """Read what a client sent next, which may begin a limited number of calls.
+
+        Args:
+            born, address: of the client; as a record has them, and as text.
+        """
+        self.sends.born = born
+        self.sends.address = address
+        self.room = room
+        self.client = ""
+        self.sent = self.acknowledged = None
+
+    def end(self) -> None:
+        """Take no more."""
+        self.room = 0
+
+    def wants(self, headers: list[tuple[str, str]]) -> bool:
+        """Whether a call with these headers may be plain."""
+        if self.room <= 0:
+            return False
+        seen = 0
+        kind = 0
+        timeout = ""
+        client = ""
+        for name, value in headers:
+            bit = _HEADERS.get(name, 0)
+            if bit == 0:
+                continue
+            if seen & bit:
+                return False
+            seen |= bit
+            if bit == _H_PATH:
+                kind = _PATHS.get(value, 0)
+                if kind == 0:
+                    return False
+            elif bit == _H_METHOD:
+                if value != "POST":
+                    return False
+            elif bit == _H_TYPE:
+                if value != _CONTENT_TYPE and not value.startswith(
+                    ("application/grpc+", "application/grpc;")
+                ):
+                    return False
+            elif bit == _H_ID:
+                client = value
+            elif bit == _H_TIMEOUT:
+                timeout = value
+            elif bit == _H_ENCODING and value != "identity" and value != "gzip":
+                return False
+        if seen & _NEEDED != _NEEDED or not client or len(client) > MAX_CLIENT_ID:
+            return False
+        if seen & _H_KEY and not self.check(dict(headers)):
+            return False
+        self.kind = kind
+        self.timeout_ms = 0
+        if seen & _H_TIMEOUT:
+            self.timeout_ms = self.read_timeout(timeout)
+            if self.timeout_ms <= 0:
+                return False
+        if client != self.client:
+            self.client = client
+            self.seen(client)
+        return True
+
+    def take(self, stream: int, kind: int, timeout_ms: int, buf: Readable, pos: int, end: int) -> bool:
+        """Do the work of a call whose only data is here; False: nothing was done."""
+        if self.room <= 0 or end - pos < 5 or buf[pos] != 0 or get_i32(buf, pos + 1) != end - pos - 5:
+            return False
+        if kind == SEND:
+            answer = self.sends.take(buf, pos + 5, end)
+        else:
+            answer = self.acks.take(buf, pos + 5, end)
+        if answer is None:
+            return False
+        self.room -= 1
+        calls = self._calls(kind)
+        calls.streams.append(stream)
+        calls.timeouts_ms.append(timeout_ms)
+        calls.answers.append(answer)
+        return True
+
+    def _calls(self, kind: int) -> PlainCalls:
+        """Where calls of this kind are collected."""
+        if kind == SEND:
+            if self.sent is None:
+                self.sent = PlainCalls()
+            return self.sent
+        if self.acknowledged is None:
+            self.acknowledged = PlainCalls()
+        return self.acknowledged

@@ -1,0 +1,72 @@
+"""Answers that wait until the broker's tables are on disk, without a task for each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from inspect import iscoroutine
+from typing import TypeAlias
+
+from orbitmq.runtime.tasks import Background
+
+log = logging.getLogger("orbitmq.gateway")
+
+# Called with the error of the write, None: it is done.
+Then: TypeAlias = Callable[[Exception | None], object]
+
+
+class Saves:
+    """Awaits writes in the order in which they were asked for.
+
+    One task does so for as long as the service runs: a write that the first one waits for keeps what the
+    others ask for, too. A task that ended with the last write would leave a gap: its owner counts it until
+    the event loop's next turn, and refuses another.
+    """
+
+    def __init__(self, background: Background) -> None:
+        self._waiting: deque[tuple[Awaitable[object] | None, Then]] = deque()
+        self._came = asyncio.Event()
+        self._done = asyncio.Event()
+        self._done.set()
+        background.spawn(self._follow(), "answers that wait for the disk")
+
+    def add(self, saved: Awaitable[object] | None, then: Then) -> None:
+        """Call ``then`` soon after the awaitable has ended; None: nothing has to be awaited."""
+        self._waiting.append((saved, then))
+        self._came.set()
+        self._done.clear()
+
+    async def stop(self, limit_s: float) -> None:
+        """Call what waits, within this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._done.wait()
+
+    async def _follow(self) -> None:
+        try:
+            while True:
+                await self._came.wait()
+                while self._waiting:
+                    await self._one(*self._waiting.popleft())
+                self._came.clear()
+                self._done.set()
+        finally:
+            for saved, _ in self._waiting:
+                # The broker stops: whether it is on disk is not known in time.
+                if iscoroutine(saved):
+                    saved.close()
+
+    async def _one(self, saved: Awaitable[object] | None, then: Then) -> None:
+        found: Exception | None = None
+        try:
+            if saved is not None:
+                await saved
+        except Exception as error:
+            found = error
+        try:
+            then(found)
+        except Exception:
+            log.exception("an answer that waited for the disk failed")
