@@ -124,6 +124,8 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 	@echo "chaos: ten seeds of this day; a promise that one breaks is to be filed, and no verdict on this change"
 	-@$(PY) -m tools.simulation --seeds today:10
 	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),4,1000) $(PY) -m pytest -q -m faults tests/faults
+	@echo "chaos: damaged conversations of gRPC clients"
+	@ORBITMQ_FUZZ_SECONDS=$(if $(SHORT),12,60) $(PY) -m pytest -q tests/conversation/test_gateway_odd_clients.py -k damaged
 	@echo "chaos: members and brokers that are killed while they work"
 	@ORBITMQ_KILL_SECONDS=$(if $(SHORT),12,120) ORBITMQ_REDRIVE=$(if $(SHORT),40000,1000000) \
 	    $(PY) -m pytest -q -s tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py \

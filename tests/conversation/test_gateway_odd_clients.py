@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import time
 
 import pytest
+from tests.conversation.grpc_fuzz import Raw, conversation, requests
 from tests.conversation.grpc_rpc import RpcClient
 
 from orbitmq.broker.broker import Broker
+from orbitmq.gateway import connection as gateway_connection
+from orbitmq.gateway.http2 import MAX_STREAMS
+from orbitmq.gateway.peer import GrpcPeer
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code
+from orbitmq.testing.machine.simulated import seeded
 
 
 def members(broker: Broker, group: str) -> list[str]:
@@ -20,6 +28,10 @@ def members(broker: Broker, group: str) -> list[str]:
 
 def producers(broker: Broker, topic: str) -> list[str]:
     return [client.client_id for client in broker.services.clients.producers(topic)]
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -128,3 +140,89 @@ async def test_two_clients_with_one_id_and_two_groups_do_not_fill_the_log(
         assert members(grpc_broker, "other") == ["client-1"]
         assert (await rpc.route()).status.code == Code.OK
     assert 1 <= len(warned(caplog)) <= 6
+
+
+# -- floods and damage ---------------------------------------------------------------------------------
+
+
+async def is_served(broker: Broker, client_id: str) -> None:
+    async with RpcClient(broker.runtime, client_id=client_id, group=client_id) as other:
+        await other.start()
+        await other.sent(b"one", topic=client_id)
+        got = await other.receive(client_id)
+        assert b"one" in got.bodies
+        assert (await other.ack(got.handle(), topic=client_id)).status.code == Code.OK
+
+
+@pytest.mark.behaviour("GW-53")
+async def test_10000_telemetry_streams_that_never_read_hold_up_nobody(
+    grpc_broker: Broker, rpc: RpcClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notices: list[object] = []
+    monkeypatch.setattr(GrpcPeer, "oneway", lambda _, command: notices.append(command))
+    flood = [await Raw().connect(grpc_broker) for _ in range(10)]
+    for number, each in enumerate(flood):
+        await each.opens(MAX_STREAMS, f"deaf-{number}", rpc.settings())
+    await flood[0].opens(1, "one more", rpc.settings(), first=MAX_STREAMS)
+    assert b"calls of this connection are under way" in flood[0].received
+    assert len(members(grpc_broker, "cg")) == 10 * MAX_STREAMS
+    await is_served(grpc_broker, "other")
+    for each in flood:
+        each.transport.close()
+    await asyncio.sleep(12)
+    assert members(grpc_broker, "cg") == []
+    await is_served(grpc_broker, "after")
+    # Each member told of each other: fifty million notices, which no gRPC client wants.
+    assert notices == []
+    assert len(warnings_of(caplog)) < 10
+
+
+@pytest.mark.behaviour("GW-53")
+async def test_settings_beyond_what_a_connection_may_hold_end_their_stream(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_connection, "MAX_HELD_BYTES", 1 << 20)
+    settings = rpc.settings(topics=[f"topic-{number:0100}" for number in range(100)])
+    assert (1 << 20) // settings.ByteSize() in range(80, 100)
+    deaf = await Raw().connect(grpc_broker)
+    await deaf.opens(200, "deaf", settings)
+    refused = deaf.received.count(b"more than can be held")
+    assert 200 > refused >= 100
+    await is_served(grpc_broker, "other")
+    # What is over is not counted any more.
+    deaf.end(0, 200)
+    await asyncio.sleep(1)
+    await deaf.opens(20, "deaf", settings, first=200)
+    assert deaf.received.count(b"more than can be held") == refused
+
+
+# How long clients send damaged conversations; without it a fixed number of them, which takes a second or two.
+FUZZ_SECONDS = float(os.environ.get("ORBITMQ_FUZZ_SECONDS", "0"))
+FUZZ_SEED, FUZZ_ROUNDS = 53, 600
+
+
+@pytest.mark.behaviour("GW-53")
+async def test_damaged_conversations_cost_no_traceback_and_few_log_lines(
+    grpc_broker: Broker, rpc: RpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await rpc.start()
+    await rpc.sent(b"one")
+    good = requests(rpc, (await rpc.receive()).handle())
+    dice, rounds, begin = seeded(FUZZ_SEED), 0, time.monotonic()
+    while rounds < FUZZ_ROUNDS or time.monotonic() - begin < FUZZ_SECONDS:
+        rounds += 1
+        data = conversation(dice, good)
+        visitor = await Raw().connect(grpc_broker, data[: (cut := dice.randrange(len(data) + 1))])
+        await asyncio.sleep(0)
+        visitor.transport.write(data[cut:])
+        await asyncio.sleep(0.001)
+        visitor.transport.close()
+        if rounds % 200 == 0:
+            await is_served(grpc_broker, f"witness-{rounds % 1000}")
+    await asyncio.sleep(60)
+    await is_served(grpc_broker, "after")
+    assert len(grpc_broker.services.clients.producer_groups()) == 0
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert len(caplog.records) < 200

@@ -89,6 +89,14 @@ class Call(Protocol):
         """Read nothing from the client's connection for this time; what has come is handled."""
         ...
 
+    def keep(self, more_bytes: int) -> bool:
+        """Count what is kept for the client while the call lasts, such as answers that wait to be written.
+
+        Returns:
+            False, and it is not counted, if the connection holds too much then.
+        """
+        ...
+
 
 # Takes the one response message of a call, and ends it with OK.
 Reply: TypeAlias = Callable[[bytes], None]

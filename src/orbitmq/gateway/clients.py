@@ -227,7 +227,10 @@ class GrpcClients:
             self.leave(peer.client_id)
 
     def _client(self, peer: GrpcPeer) -> Client:
-        return Client(peer, peer.client_id, peer.language, number_of(peer.version) or V5_0_0)
+        # The queues of a group are not shared out among gRPC clients: ten thousand members would each be told
+        # of each other.
+        version = number_of(peer.version) or V5_0_0
+        return Client(peer, peer.client_id, peer.language, version, takes_notices=False)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
         """Register a producer that has a stream: only such a one can be asked about transactions."""

@@ -10,7 +10,7 @@ from typing import Final, cast
 from orbitmq.gateway import requests
 from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
 from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened
-from orbitmq.gateway.frames import CANCEL, NO_ERROR, Http2Error
+from orbitmq.gateway.frames import CANCEL, ENHANCE_YOUR_CALM, NO_ERROR, Http2Error
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
 from orbitmq.gateway.plain_door import PlainDoor
@@ -148,7 +148,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             for event in self._events(data):
                 self._on(event)
         except Http2Error as error:
-            self._refuse(error.kind, str(error))
+            flood = error.code == ENHANCE_YOUR_CALM
+            self._refuse("a flood of frames" if flood else "damaged HTTP/2", error.kind, str(error))
             return
         self._flush()
         self._close_if_left()
@@ -498,8 +499,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Write a log line, at most one a second of each kind."""
         self._shared.log.write(logging.WARNING, kind, text, *args)
 
-    def _refuse(self, kind: str, text: str) -> None:
-        self.note(kind, "disconnecting the gRPC client %s: %s: %s", self.peer, kind, text)
+    def _refuse(self, kind: str, cause: str, text: str) -> None:
+        """Close the connection. Causes are many: their log lines share a kind, and fill no log."""
+        self.note(kind, "disconnecting the gRPC client %s: %s: %s", self.peer, cause, text)
         self._close()
 
     def _check_settled(self) -> None:
@@ -508,7 +510,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._preface_timer = self._loop.call_later(PREFACE_SECONDS, self._check_settled)
         elif not self._engine.settled and not self._closing:
             text = f"no whole HTTP/2 preface within {PREFACE_SECONDS:g} s"
-            self._refuse("HTTP/2 stopped half-way", text)
+            self._refuse("HTTP/2 stopped half-way", "HTTP/2 stopped half-way", text)
 
     def _close_if_left(self) -> None:
         if self._engine.leaving and not self._calls and not self._plain and not self._closing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from orbitmq.gateway import schema
@@ -41,20 +42,28 @@ class StreamOutbox:
 
     Args:
         room: the bytes for questions, shared by all streams.
+        keep: of the stream's call: counts the answers that wait.
     """
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, keep: Callable[[int], bool]) -> None:
         self._room = room
-        self._answers: deque[bytes] = deque(maxlen=MAX_ANSWERS)
+        self._keep = keep
+        self._answers: deque[bytes] = deque()
         self._questions: deque[bytes] = deque()
         self._bytes = 0
         self._changed = asyncio.Event()
         self._closed = False
 
-    def answer(self, command: schema.TelemetryCommand) -> None:
-        """Send a command behind the answers that wait, before the questions."""
-        self._answers.append(command.SerializeToString())
+    def answer(self, command: schema.TelemetryCommand) -> bool:
+        """Send a command behind the answers that wait, before the questions; False when there is no room."""
+        data = command.SerializeToString()
+        if len(self._answers) >= MAX_ANSWERS:
+            self._next_answer()
+        if not self._keep(len(data)):
+            return False
+        self._answers.append(data)
         self._changed.set()
+        return True
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
         """Send a question behind those that wait; False when there is no room, or the stream has ended."""
@@ -78,7 +87,7 @@ class StreamOutbox:
             while True:
                 while self._answers or self._questions:
                     if self._answers:
-                        await call.write(self._answers.popleft())
+                        await call.write(self._next_answer())
                     elif self._closed:
                         return
                     else:
@@ -89,8 +98,15 @@ class StreamOutbox:
                 await self._changed.wait()
         finally:
             self._closed = True
+            while self._answers:
+                self._next_answer()
             while self._questions:
                 self._next_question()
+
+    def _next_answer(self) -> bytes:
+        data = self._answers.popleft()
+        self._keep(-len(data))
+        return data
 
     def _next_question(self) -> bytes:
         data = self._questions.popleft()

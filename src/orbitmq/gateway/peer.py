@@ -36,8 +36,8 @@ MAX_QUESTIONS: Final = 100
 class TelemetryStream(Protocol):
     """A Telemetry stream, as far as its client is concerned."""
 
-    def answer(self, command: schema.TelemetryCommand) -> None:
-        """Send a command before the questions that wait."""
+    def answer(self, command: schema.TelemetryCommand) -> bool:
+        """Send a command before the questions that wait; False when there is no room for it."""
         ...
 
     def ask(self, command: schema.TelemetryCommand) -> bool:

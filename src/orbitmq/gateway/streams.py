@@ -222,6 +222,9 @@ class StreamCall:
     def rest(self, seconds: float) -> None:
         self._carrier.rest(seconds)
 
+    def keep(self, more_bytes: int) -> bool:
+        return self._carrier.queues(more_bytes)
+
     async def _room(self) -> None:
         if self._written is None or self._written.done():
             self._written = asyncio.get_running_loop().create_future()

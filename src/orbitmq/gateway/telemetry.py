@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from hashlib import blake2b
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, RightsChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema, settings, subscriptions
-from orbitmq.gateway.call import Call, CallError
+from orbitmq.gateway.call import Call, CallError, GrpcStatus
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.messages import new, parse
@@ -30,28 +32,53 @@ from orbitmq.wire.errors import RemotingError
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 # How many clients of a group get their new settings in one turn of the event loop.
 _SLICE: Final = 100
+_TOO_MUCH: Final = "this connection's settings and answers are more than can be held; read them, send fewer"
 
 
 class _Told:
     """The settings that the client of a stream sent and got.
 
     Attributes:
-        sent: its own settings; None until it has sent them.
-        answer: the settings that it got last.
+        sent: its own settings as bytes, which are counted; None until it has sent them.
+        answer: a digest of the settings that it got last.
         group: of a consumer; empty: it has none.
     """
 
-    def __init__(self, who: Caller, outbox: StreamOutbox) -> None:
+    def __init__(self, who: Caller, call: Call, room: Room) -> None:
         self.who = who
-        self.outbox = outbox
-        self.sent: schema.Settings | None = None
-        self.answer: schema.Settings | None = None
+        self.outbox = StreamOutbox(room, call.keep)
+        self.sent: bytes | None = None
+        self.answer = b""
         self.group = ""
+        self._keep = call.keep
+
+    def take(self, sent: schema.Settings) -> None:
+        """Keep the client's own settings.
+
+        Raises:
+            CallError: its connection holds too much.
+        """
+        self.forget()
+        data = sent.SerializeToString()
+        if not self._keep(len(data)):
+            raise _no_room()
+        self.sent = data
+
+    def forget(self) -> None:
+        """Keep the client's settings no longer."""
+        if self.sent is not None:
+            self._keep(-len(self.sent))
+            self.sent = None
 
     def tell(self, answer: schema.Settings) -> None:
-        """Send settings to the client."""
-        self.answer = answer
-        self.outbox.answer(new(schema.TelemetryCommand, status=ok(), settings=answer))
+        """Send settings to the client.
+
+        Raises:
+            CallError: its connection holds too much.
+        """
+        self.answer = _digest(answer)
+        if not self.outbox.answer(new(schema.TelemetryCommand, status=ok(), settings=answer)):
+            raise _no_room()
 
 
 class Telemetry:
@@ -93,7 +120,7 @@ class Telemetry:
         except RefusalError as error:
             await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
             raise CallError(of_grpc(error.code), error.message) from error
-        told = _Told(who, StreamOutbox(self._room))
+        told = _Told(who, call, self._room)
         self._streams[told] = None
         reading = self._background.spawn(self._read(call, told), "telemetry")
         try:
@@ -102,6 +129,7 @@ class Telemetry:
             del self._streams[told]
             self._clients.ended(who.client_id, told.outbox)
             self._join(told, "")
+            told.forget()
             reading.cancel()
         refusal = outcome(reading)
         if refusal is not None:
@@ -116,9 +144,10 @@ class Telemetry:
                     await asyncio.sleep(0)
                 if told.sent is None or told not in self._consumers.get(group, ()):
                     continue
-                answer = self._answer(told.sent)
-                if answer != told.answer:
-                    told.tell(answer)
+                answer = self._answer(parse(schema.Settings, told.sent))
+                if _digest(answer) != told.answer:
+                    with suppress(CallError):  # the client reads nothing
+                        told.tell(answer)
 
     # -- what clients send -----------------------------------------------------------------------------
 
@@ -158,6 +187,7 @@ class Telemetry:
 
         Raises:
             RefusalError: the client is of a kind that is not served.
+            CallError: its connection holds too much.
         """
         kind = _kind(sent)
         if kind not in SERVED:
@@ -168,7 +198,7 @@ class Telemetry:
         except RemotingError as error:
             text = "gRPC client %s at %s: %s"
             self._log.write(logging.WARNING, "settings", text, who.client_id, who.address, error)
-        told.sent = sent
+        told.take(sent)
         self._join(told, sent.subscription.group.name if sent.HasField("subscription") else "")
         told.tell(self._answer(sent))
 
@@ -218,6 +248,14 @@ class Telemetry:
     def _group_changed(self, event: GroupChanged) -> None:
         if event.group in self._consumers:
             self._changed[event.group] = None
+
+
+def _no_room() -> CallError:
+    return CallError(GrpcStatus.RESOURCE_EXHAUSTED, _TOO_MUCH)
+
+
+def _digest(settings: schema.Settings) -> bytes:
+    return blake2b(settings.SerializeToString(), digest_size=16).digest()
 
 
 def _kind(sent: schema.Settings) -> int:

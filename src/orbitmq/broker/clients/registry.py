@@ -47,24 +47,35 @@ class Peer(Protocol):
 
 @dataclass(slots=True)
 class Client:
-    """One client process on one connection. ``seen_ms`` is the time of its last heartbeat."""
+    """One client process on one connection.
+
+    Attributes:
+        seen_ms: the time of its last heartbeat.
+        takes_notices: whether it is told that the members of its group have changed.
+    """
 
     peer: Peer
     client_id: str
     language: int
     version: int
     seen_ms: int = 0
+    takes_notices: bool = True
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group that are online, and the group's subscriptions."""
+    """The members of a consumer group that are online, and the group's subscriptions.
+
+    Attributes:
+        noticed: the members that take notices.
+    """
 
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     members: dict[Peer, Client] = field(default_factory=dict)
+    noticed: dict[Peer, None] = field(default_factory=dict)
     wanted: Subscriptions = field(default_factory=Subscriptions)
     seen_ms: int = 0
 
@@ -198,6 +209,8 @@ class ClientManager(Component):
         self._consumes.setdefault(client.peer, {})[group] = None
         joined = client.peer not in state.members
         state.members[client.peer] = client
+        if client.takes_notices:
+            state.noticed[client.peer] = None
         topics = expressions = False
         if with_sub:
             heard = state.wanted.hear(client.peer, client.client_id, data.subscription_data_set)
@@ -285,6 +298,7 @@ class ClientManager(Component):
         state = self._consumers.get(group)
         if state is None or state.members.pop(peer, None) is None:
             return
+        state.noticed.pop(peer, None)
         _forget(self._consumes, peer, group)
         state.wanted.forget(peer)
         if not state.members:
@@ -311,7 +325,7 @@ class ClientManager(Component):
 
     def _notify(self, state: ConsumerGroup) -> None:
         notice = NotifyConsumerIdsChangedRequest(consumer_group=state.name)
-        for peer in list(state.members):
+        for peer in list(state.noticed):
             # A closed connection has an event of its own: notify the other members anyway.
             with suppress(TransportError):
                 peer.oneway(notice.command())
