@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,15 +68,15 @@ async def console(
     write: bool = False,
     entrance: Entrance | None = None,
     credentials: Credentials | None = None,
+    names: Sequence[str] = ("test",),
 ) -> AsyncIterator[Browser]:
-    """A console of the cluster, and a browser that has not opened its link."""
+    """A console of the cluster, under these names, and a browser that has not opened its link."""
     options = {"name_servers": world.name_server, "runtime": world.runtime, "credentials": credentials}
     clock = world.runtime.clock
     made = Console(
-        options,
+        dict.fromkeys(names, options),
         clock.monotonic,
         clock.now_ms,
-        name="test",
         entrance=entrance or Entrance(frozenset({HOST})),
         write=write,
     )
@@ -90,10 +90,14 @@ async def console(
 
 @asynccontextmanager
 async def opened(
-    world: World, *, write: bool = False, credentials: Credentials | None = None
+    world: World,
+    *,
+    write: bool = False,
+    credentials: Credentials | None = None,
+    names: Sequence[str] = ("test",),
 ) -> AsyncIterator[Browser]:
     """A console of the cluster, and a browser that has opened its link."""
-    async with console(world, write=write, credentials=credentials) as browser:
+    async with console(world, write=write, credentials=credentials, names=names) as browser:
         assert (await browser.get("/", token=browser.console.sessions.token)).status_code == 303
         yield browser
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from orbitmq.cli.app import flag, run_async
 from orbitmq.cli.failures import EXIT_OK
 from orbitmq.cli.view import Line, Screen, View
-from orbitmq.cli.where import servers_of
+from orbitmq.cli.where import clusters_of, servers_of
 
 # Addresses of name servers, for jobs on Spark: they take keys and TLS from the environment.
 Addresses = NewType("Addresses", str)
@@ -20,7 +20,7 @@ Addresses = NewType("Addresses", str)
 Views = AsyncGenerator[View | Line, None]
 
 # What the first parameter of a command may be.
-FIRST = ("Admin", "Servers", "Addresses")
+FIRST = ("Admin", "Servers", "Addresses", "Clusters")
 JSON = Annotated[bool, flag("Print JSON: one object, or of a stream one object a line.")]
 NAME_SERVERS = Annotated[
     str | None,
@@ -39,14 +39,25 @@ CONTEXT = Annotated[
         "Default: $ORBITMQ_CONTEXT.",
     ),
 ]
+CONTEXTS = Annotated[
+    list[str] | None,
+    Parameter(
+        name=["--context"],
+        negative=(),
+        help="Work on the cluster of this context, with its keys; several times for several clusters. "
+        "Default: $ORBITMQ_CONTEXT.",
+    ),
+]
+ALL_CONTEXTS = Annotated[bool, flag("Work on the clusters of all contexts.")]
 
 
 def command(work: Callable[..., Any]) -> Callable[..., int]:
     """Make a command that takes the parameters of ``work`` and ``--json``.
 
-    The first parameter of ``work`` may be an open ``Admin``, or the name servers as ``Servers`` or
-    ``Addresses``; the command line has ``--name-servers`` and ``--context`` in its place. ``work`` returns a
-    view, or an awaitable of one, or is an async generator of views and lines, which are shown as they come.
+    The first parameter of ``work`` may be an open ``Admin``, the name servers as ``Servers`` or
+    ``Addresses``, or several clusters as ``Clusters``; the command line has ``--name-servers`` and
+    ``--context`` in its place. ``work`` returns a view, or an awaitable of one, or is an async generator of
+    views and lines, which are shown as they come.
     """
     own = list(inspect.signature(work).parameters.values())
     needs = str(own[0].annotation) if own and own[0].annotation in FIRST else ""
@@ -56,11 +67,14 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
         *arguments: Any,
         json: bool = False,
         name_servers: str | None = None,
-        context: str | None = None,
+        context: Any = None,
+        all_contexts: bool = False,
         **options: Any,
     ) -> int:
         first: list[Any] = []
-        if needs:
+        if needs == "Clusters":
+            first = [clusters_of(name_servers, context, every=all_contexts)]
+        elif needs:
             servers = servers_of(name_servers, context, with_keys=needs != "Addresses")
             first = [servers.addresses if needs == "Addresses" else servers]
         if waits:
@@ -70,7 +84,11 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
 
     hints = get_type_hints(work, localns={"Admin": object}, include_extras=True)
     parameters = [one.replace(annotation=hints[one.name]) for one in own[bool(needs) :]]
-    shared = {"name_servers": (NAME_SERVERS, None), "context": (CONTEXT, None)} if needs else {}
+    shared: dict[str, tuple[Any, Any]] = {}
+    if needs:
+        shared = {"name_servers": (NAME_SERVERS, None), "context": (CONTEXT, None)}
+    if needs == "Clusters":
+        shared |= {"context": (CONTEXTS, None), "all_contexts": (ALL_CONTEXTS, False)}
     for name, (hint, default) in {**shared, "json": (JSON, False)}.items():
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(name, kind, default=default, annotation=hint))

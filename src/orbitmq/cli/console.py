@@ -14,7 +14,7 @@ from orbitmq.cli.entering import Entering
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.user import Generate, SecretFile, secret_of
 from orbitmq.cli.view import Line, View
-from orbitmq.cli.where import Servers
+from orbitmq.cli.where import Clusters
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.imports import is_missing
 
@@ -29,6 +29,7 @@ app = make_app(
     """
 orbitmq console
 orbitmq console --context prod --write
+orbitmq console --context prod --context staging
 orbitmq console --port 9090
 orbitmq console password anna operator --generate
 orbitmq console --users users.txt --host 10.0.0.5 --cert mq.pem --key mq.key
@@ -39,7 +40,7 @@ orbitmq console --users users.txt --host 10.0.0.5 --cert mq.pem --key mq.key
 @app.default
 @command
 def console(
-    servers: Servers,
+    clusters: Clusters,
     /,
     *,
     host: Annotated[str, Parameter()] = "127.0.0.1",
@@ -57,18 +58,20 @@ def console(
     entering.check(host, port)
     if write and not entering.by_link:
         raise UsageError("--write is for the link; with users their roles say who may change what")
-    return _serve(servers, host, port, entering, write=write)
+    if entering.login and len(clusters.servers) > 1:
+        raise UsageError("--login lets the users of one cluster in: give one --context, or --users")
+    return _serve(clusters, host, port, entering, write=write)
 
 
-async def _serve(servers: Servers, host: str, port: int, entering: Entering, *, write: bool) -> Views:
-    async with opened(servers, host, port, entering, write=write) as (line, serve):
+async def _serve(clusters: Clusters, host: str, port: int, entering: Entering, *, write: bool) -> Views:
+    async with opened(clusters, host, port, entering, write=write) as (line, serve):
         yield line
         await serve()
 
 
 @asynccontextmanager
 async def opened(
-    servers: Servers, host: str, port: int, entering: Entering, *, write: bool = False
+    clusters: Clusters, host: str, port: int, entering: Entering, *, write: bool = False
 ) -> AsyncGenerator[tuple[Line, Callable[[], Coroutine[Any, Any, None]]], None]:
     """A console that listens: the line that tells of it, and the work that serves until a signal.
 
@@ -90,15 +93,14 @@ async def opened(
     from orbitmq.runtime.listening import listening_socket
     from orbitmq.runtime.system import system_runtime
 
-    name, used = servers.context or servers.addresses, system_runtime()
+    options = {one.context or one.addresses: one.options for one in clusters.servers}
+    names, used = list(options), system_runtime()
     clock = used.clock
     # The port listens before the link is printed: a link that is opened at once works.
     with listening_socket(host, port) as listener:
         port = listener.getsockname()[1]
-        entrance = entering.entrance(host, port, servers.options, used.threads, clock.monotonic)
-        made = Console(
-            servers.options, clock.monotonic, clock.now_ms, name=name, entrance=entrance, write=write
-        )
+        entrance = entering.entrance(host, port, options[names[0]], used.threads, clock.monotonic)
+        made = Console(options, clock.monotonic, clock.now_ms, entrance=entrance, write=write)
         # The console trusts no header that a proxy would set.
         config = uvicorn.Config(
             made.app,
@@ -124,8 +126,11 @@ async def opened(
         if entering.by_link:
             link, how = f"{link}/?token={made.sessions.token}", "good once, for 10 minutes"
         try:
-            text = f"console of {name}: {link} ({how})"
-            yield Line({"cluster": name, "link": link}, text), lambda: server.serve(sockets=[listener])
+            text = f"console of {', '.join(names)}: {link} ({how})"
+            yield (
+                Line({"cluster": names[0], "clusters": names, "link": link}, text),
+                lambda: server.serve(sockets=[listener]),
+            )
         finally:
             await made.close()
 

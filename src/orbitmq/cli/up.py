@@ -110,9 +110,10 @@ async def _console(cluster: ProcessCluster, port: int) -> AsyncGenerator[Line, N
     """The cluster's console, while it is served; the line that tells of it."""
     from orbitmq.cli.console import opened
     from orbitmq.cli.entering import Entering
-    from orbitmq.cli.where import Servers
+    from orbitmq.cli.where import Clusters, Servers
 
-    async with opened(Servers(cluster.name_server), "127.0.0.1", port, Entering()) as (line, serve):
+    clusters = Clusters((Servers(cluster.name_server),))
+    async with opened(clusters, "127.0.0.1", port, Entering()) as (line, serve):
         task = asyncio.create_task(serve())
         try:
             yield line

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from orbitmq.wire.signing import CredentialsSource
 
 
+MOST_CLUSTERS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class Servers:
     """The name servers of a cluster, and the identity of the requests.
@@ -33,6 +36,36 @@ class Servers:
     def options(self) -> dict[str, Any]:
         """The options of every client."""
         return {"name_servers": self.addresses, "credentials": self.credentials, "tls": self.tls}
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """One cluster or several, each with its identity; the names differ."""
+
+    servers: tuple[Servers, ...]
+
+
+def clusters_of(name_servers: str | None, contexts: list[str] | None, *, every: bool) -> Clusters:
+    """The clusters of the contexts that are named, or of all; without a name as :func:`servers_of`.
+
+    Raises:
+        UsageError, ValidationError: as there; or there are no contexts, or too many.
+    """
+    from orbitmq.cli import contexts as kept
+    from orbitmq.runtime.system import SystemHost
+
+    names = list(dict.fromkeys(contexts or ()))
+    if every:
+        if names or name_servers is not None:
+            raise UsageError("--all-contexts names all clusters: leave out --context and --name-servers")
+        names = sorted(kept.load(SystemHost()).contexts)
+        if not names:
+            raise UsageError("--all-contexts: there is no context; make one with 'orbitmq context create'")
+    if len(names) > MOST_CLUSTERS:
+        raise UsageError(f"{len(names)} contexts: at most {MOST_CLUSTERS} at once")
+    if not names:
+        return Clusters((servers_of(name_servers, None),))
+    return Clusters(tuple(servers_of(name_servers, name) for name in names))
 
 
 def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool = True) -> Servers:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from secrets import token_urlsafe
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from orbitmq.console.changing import Change, Cluster, Done
 from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
 from orbitmq.console.model import Link, Page, as_csv, path_of, plain
+from orbitmq.console.places import API, Places
 from orbitmq.console.rights import ADMIN, OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session, Sessions
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts, language_of
@@ -49,40 +51,43 @@ HEADERS: Final = {
 SECURE: Final = {"Strict-Transport-Security": "max-age=31536000"}
 # The policy of downloads: whatever the file is, nothing in it may run.
 DOWNLOAD_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
-API: Final = "/api/v1"
+# The name of a request's cluster, in its scope.
+_CLUSTER: Final = "orbitmq.cluster"
 Handler = Callable[[Request, Session], Awaitable[Response]]
 
 
 class Console:
-    """The pages of one cluster as an ASGI application, in ``app``.
+    """The pages of one or several clusters as an ASGI application, in ``app``.
 
     Args:
-        options: of every client: name servers, credentials, TLS, the runtime.
+        clusters: the options of every client (name servers, credentials, TLS, the runtime), by the names of
+            the clusters. The first one is that of addresses that name none.
         monotonic, now_ms: the clocks, in seconds and in milliseconds since 1970.
-        name: of the cluster, for the title.
         entrance: which names it has, and who is let in.
         write: whether the link's session may make changes.
     """
 
     def __init__(
         self,
-        options: Mapping[str, Any],
+        clusters: Mapping[str, Mapping[str, Any]],
         monotonic: Callable[[], float],
         now_ms: Callable[[], int],
         *,
-        name: str,
         entrance: Entrance,
         write: bool = False,
     ) -> None:
         self.sessions = Sessions(monotonic, self._ended)
         self.audit = Audit(now_ms)
-        # By the names that sessions have for them; the console's own has none.
-        self._clusters = {"": ClusterOfPages(options, monotonic)}
+        self._places = Places(list(clusters))
+        self._clusters = {name: ClusterOfPages(options, monotonic) for name, options in clusters.items()}
+        # Those that are asked with a user's own keys, by the names that sessions have for them.
+        self._of_users: dict[str, ClusterOfPages] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._look = Look(name)
+        self._look = Look(self._places)
         self._now_ms, self._entrance = now_ms, entrance
         self._role = ADMIN if write else VIEWER
-        self._undos: dict[str, Plan] = {}
+        # Resets that can be taken back, each with its cluster.
+        self._undos: dict[str, tuple[str, Plan]] = {}
         self._changing: set[asyncio.Task[Done]] = set()
         get, post = self._of_session, ["POST"]
         self._inner = Starlette(
@@ -104,12 +109,12 @@ class Console:
         for task in list(self._changing):
             task.cancel()
         await asyncio.gather(*self._changing, *self._closing, return_exceptions=True)
-        for cluster in self._clusters.values():
+        for cluster in (*self._clusters.values(), *self._of_users.values()):
             await cluster.close()
 
     def _ended(self, session: Session) -> None:
         if session.cluster:
-            task = asyncio.ensure_future(self._clusters.pop(session.cluster).close())
+            task = asyncio.ensure_future(self._of_users.pop(session.cluster).close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -131,8 +136,12 @@ class Console:
             await self._inner(scope, receive, send)
         elif [value for name, value in scope["headers"] if name == b"host"] not in self._host_lines:
             await Response("wrong Host\n", 421, media_type="text/plain")(scope, receive, guarded)
+        elif (found := self._places.find(scope["path"])) is None:
+            await Response("no such cluster\n", 404, media_type="text/plain")(scope, receive, guarded)
         else:
-            await self._inner(scope, receive, guarded)
+            cluster, path = found
+            inner = {**scope, "path": path, "raw_path": quote(path).encode(), _CLUSTER: cluster}
+            await self._inner(inner, receive, guarded)
 
     @property
     def _host_lines(self) -> list[list[bytes]]:
@@ -213,21 +222,28 @@ class Console:
             return self._log_in(texts, str(error), 400)
         outcome = "wrong user or password" if found is None else "done"
         self.audit.note(
-            user=name, address=address, change="login", target=name, before="", after="", outcome=outcome
+            user=name,
+            address=address,
+            cluster="",
+            change="login",
+            target=name,
+            before="",
+            after="",
+            outcome=outcome,
         )
         if found is None:
             return self._log_in(texts, texts("wrong_login"), 403)
         key = ""
         if found.cluster is not None:
             key = token_urlsafe(9)
-            self._clusters[key] = found.cluster
+            self._of_users[key] = found.cluster
         return self._opened(request, self.sessions.open(found.user, found.role, key))
 
     def _log_in(self, texts: Texts, text: str = "", code: int = 200) -> Response:
         return Response(self._look.login(texts, text), code, media_type="text/html")
 
-    def _cluster(self, session: Session) -> ClusterOfPages:
-        return self._clusters[session.cluster]
+    def _cluster(self, request: Request, session: Session) -> ClusterOfPages:
+        return self._of_users[session.cluster] if session.cluster else self._clusters[_name(request)]
 
     def _failed(self, request: Request, session: Session | None, text: str, code: int) -> Response:
         """An error for a program, or for a person as a page with the way back."""
@@ -240,7 +256,9 @@ class Console:
         name = path.strip("/").partition("/")[0].partition("?")[0]
         links = [Link("back", back)] if back else []
         page = Page(self._look.menu_of(name), "", plain(text, "bad"), links=links)
-        return Response(self._look.page(page, session, request.query_params), code, media_type="text/html")
+        return Response(
+            self._look.page(page, session, request.query_params, _name(request)), code, media_type="text/html"
+        )
 
     def _back(self, request: Request) -> str:
         """The page of this console that a request came from; empty: none."""
@@ -250,7 +268,10 @@ class Console:
             return ""
         if found.netloc.lower() not in self._entrance.hosts or not found.path.startswith("/"):
             return ""
-        return "/" + found.path.lstrip("/\\") + (f"?{found.query}" if found.query else "")
+        place = self._places.find(unquote(found.path))
+        if place is None or place[0] != _name(request):
+            return ""
+        return "/" + quote(place[1].lstrip("/\\")) + (f"?{found.query}" if found.query else "")
 
     async def _session(self, request: Request, session: Session) -> Response:
         return _json({"user": session.user, "role": session.role, "form_token": session.form_token()})
@@ -272,13 +293,21 @@ class Console:
             return self.audit.page()
         query = request.query_params
         asked = Asked(parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
-        page = await page_of(self._cluster(session), asked, self._undos.get)
+        cluster = _name(request)
+        page = await page_of(self._cluster(request, session), asked, partial(self._undo, cluster))
         if page is not None and len(parts) == 2 and parts[0] == "groups":
-            page = replace(page, links=(*page.links, *self._undo_links(parts[1])))
+            page = replace(page, links=(*page.links, *self._undo_links(cluster, parts[1])))
         return page
 
-    def _undo_links(self, group: str) -> list[Link]:
-        found = [(name, plan) for name, plan in self._undos.items() if plan.group == group]
+    def _undo(self, cluster: str, name: str) -> Plan | None:
+        """The reset of that cluster that has this name, to be taken back."""
+        of, plan = self._undos.get(name, ("", None))
+        return plan if of == cluster else None
+
+    def _undo_links(self, cluster: str, group: str) -> list[Link]:
+        found = [
+            (name, plan) for name, (of, plan) in self._undos.items() if of == cluster and plan.group == group
+        ]
         return [
             Link(
                 "undo",
@@ -298,7 +327,8 @@ class Console:
                 if table.name == wanted:
                     return _attachment(as_csv(table).encode(), f"{wanted}.csv", "text/csv; charset=utf-8")
             return self._failed(request, session, BY_LANGUAGE[session.language]("no_page"), 404)
-        return Response(self._look.page(page, session, request.query_params), media_type="text/html")
+        text = self._look.page(page, session, request.query_params, _name(request))
+        return Response(text, media_type="text/html")
 
     async def _json(self, request: Request, session: Session) -> Response:
         page = await self._page(request, session)
@@ -310,7 +340,7 @@ class Console:
         if not may(session.role, VIEWER):
             return self._failed(request, session, BY_LANGUAGE[session.language]("bodies_hidden"), 403)
         topic = request.query_params.get("topic", "")
-        message = await self._cluster(session).admin.messages.get(
+        message = await self._cluster(request, session).admin.messages.get(
             request.path_params["id"], topic=topic or None
         )
         return _attachment(bytes(message.body), "message.bin", "application/octet-stream")
@@ -356,10 +386,11 @@ class Console:
         if isinstance(fields, Response):
             return fields
         done = await self._made(request, session, name, change, fields)
+        path = self._places.base(_name(request)) + done.path
         if _is_of_program(request):
-            return _json({"done": BY_LANGUAGE["en"].of(done.said), "page": done.path})
+            return _json({"done": BY_LANGUAGE["en"].of(done.said), "page": path})
         session.said = done.said
-        return RedirectResponse(done.path, 303)
+        return RedirectResponse(path, 303)
 
     async def _made(
         self, request: Request, session: Session, name: str, change: Change, fields: Mapping[str, str]
@@ -384,6 +415,7 @@ class Console:
                 self.audit.note(
                     user=session.user,
                     address=_address(request),
+                    cluster=_name(request),
                     change=name,
                     target=target,
                     before=done.before if done else "",
@@ -391,7 +423,7 @@ class Console:
                     outcome=outcome,
                 )
 
-        own = self._cluster(session)
+        own = self._cluster(request, session)
         cluster = Cluster(own.admin, own.producer, lambda plan: session.plans.pop(plan, None))
         task = asyncio.ensure_future(make())
         self._changing.add(task)
@@ -399,10 +431,16 @@ class Console:
         done = await asyncio.shield(task)
         if done.undo is not None and done.undo.moves:
             at_ms = self._now_ms()
-            self._undos[f"{at_ms}-{len(self._undos)}"] = replace(done.undo, at_ms=at_ms)
+            undo = replace(done.undo, at_ms=at_ms)
+            self._undos[f"{at_ms}-{len(self._undos)}"] = _name(request), undo
             while len(self._undos) > MOST_UNDOS:
                 del self._undos[next(iter(self._undos))]
         return done
+
+
+def _name(request: Request) -> str:
+    """The name of the cluster that a request is about."""
+    return str(request.scope[_CLUSTER])
 
 
 def _address(request: Request) -> str:

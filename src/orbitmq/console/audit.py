@@ -24,6 +24,7 @@ class Entry:
     at_ms: int
     user: str
     address: str
+    cluster: str
     change: str
     target: str
     before: str
@@ -39,11 +40,20 @@ class Audit:
         self._entries: deque[Entry] = deque(maxlen=MOST)
 
     def note(
-        self, *, user: str, address: str, change: str, target: str, before: str, after: str, outcome: str
+        self,
+        *,
+        user: str,
+        address: str,
+        cluster: str,
+        change: str,
+        target: str,
+        before: str,
+        after: str,
+        outcome: str,
     ) -> None:
-        """Write down a change."""
+        """Write down a change. ``cluster``: where it was made; empty: in the console."""
         texts = [text[:MOST_CHARACTERS] for text in (target, before, after, outcome)]
-        entry = Entry(self._now_ms(), user, address, change, *texts)
+        entry = Entry(self._now_ms(), user, address, cluster, change, *texts)
         self._entries.append(entry)
         log.warning("%s of %r by %s from %s: %r", change, texts[0], user, address, texts[3])
 
@@ -55,6 +65,7 @@ class Audit:
             Column("at", "time"),
             Column("user"),
             Column("address", "code"),
+            Column("cluster"),
             Column("change", "code"),
             Column("target", "long"),
             Column("before", "long"),
@@ -66,6 +77,7 @@ class Audit:
                 "at": instant(one.at_ms),
                 "user": one.user,
                 "address": one.address,
+                "cluster": one.cluster,
                 "change": one.change,
                 "target": one.target,
                 "before": one.before,

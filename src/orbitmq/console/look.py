@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from orbitmq.console.model import Column, Page, Row, number_text, size_text, span_text, time_text, viewed
+from orbitmq.console.places import Places
 from orbitmq.console.rights import OPERATOR, may
 from orbitmq.console.sessions import Session
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts
@@ -57,11 +58,11 @@ class Look:
     """The templates, for one console.
 
     Args:
-        cluster: its name.
+        places: its clusters.
     """
 
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
+    def __init__(self, places: Places) -> None:
+        self._places = places
         loader = PackageLoader("orbitmq.console")
         templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -81,15 +82,17 @@ class Look:
         """The entry of the menu that a path belongs to."""
         return name if name in MENU else "overview"
 
-    def page(self, page: Page, session: Session, query: Mapping[str, str]) -> str:
-        """The page as this session may see it. What was to be said is said once."""
+    def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str) -> str:
+        """The page of a cluster as this session may see it. What was to be said is said once."""
         first, session.said = session.said, None
         other = next(language for language in LANGUAGES if language != session.language)
         return self._page.render(
             page=page,
             t=BY_LANGUAGE[session.language],
             other=other,
-            cluster=self._cluster,
+            cluster=cluster,
+            base=self._places.base(cluster),
+            clusters=[(name, self._places.base(name)) for name in self._places.names],
             menu=MENU,
             first=first,
             may=lambda needs: may(session.role, needs),
@@ -102,7 +105,7 @@ class Look:
 
     def login(self, texts: Texts, text: str) -> str:
         """The page that asks for name and password."""
-        return self._login.render(t=texts, text=text, cluster=self._cluster)
+        return self._login.render(t=texts, text=text, cluster=", ".join(self._places.names))
 
     def alone(self, text: str) -> str:
         """A page with one sentence, for those who are not logged in."""
