@@ -37,6 +37,8 @@ LIMIT_S = 60.0
 SERIOUS = ("serious", "critical")
 PAGES = {
     "overview": "/",
+    "charts": "/charts",
+    "charts of another cluster": "/@second/charts",
     "topics": "/topics",
     "a topic": "/topics/orders",
     "a new topic": "/topics/~new",
@@ -72,6 +74,7 @@ MOVED = re.compile("Group billing was moved in [1-8] queues?.")
 PICTURES = {
     "console-overview.png": "/",
     "console-group.png": "/groups/billing",
+    "console-charts.png": "/charts",
 }
 
 
@@ -202,6 +205,19 @@ def open_menu(page: Page) -> None:
     raise AssertionError("the keyboard does not reach the menu of the clusters")
 
 
+def charts(page: Page, base: str, name_servers: str) -> None:
+    """The charts are drawn, and go on by themselves."""
+    page.goto(f"{base}/charts")
+    expect(page.locator(".chart canvas").first).to_be_visible()
+    points = "JSON.stringify([...document.querySelectorAll('.chart')].map((one) => one.plot.data[0].length))"
+    before = json.loads(page.evaluate(points))
+    bench = ["bench", "orders", "--messages", "200", "--no-receive", "-n", name_servers]
+    subprocess.run([sys.executable, "-m", "orbitmq", *bench], check=True, stdout=subprocess.DEVNULL)
+    for at, number in enumerate(before):
+        page.wait_for_function(f"JSON.parse({points})[{at}] > {number}", timeout=LIMIT_S * 1000)
+    expect(page.locator(".u-legend").last).to_contain_text("orders")
+
+
 def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
     """What an operator does, by keyboard."""
     context = browser.new_context(storage_state=state)
@@ -233,6 +249,8 @@ def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
     page.get_by_label("Type “gone” to confirm").fill("gone")
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Deleted: gone.")
+
+    charts(page, base, name_servers)
 
     page.goto(f"{base}/topics")
     expect(page.get_by_role("link", name="orders")).to_be_visible()

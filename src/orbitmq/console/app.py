@@ -38,9 +38,14 @@ MOST_FIELDS: Final = 1000
 CHANGE_S: Final = 15.0
 # Resets that can be taken back.
 MOST_UNDOS: Final = 100
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+# Of pages with charts: the console's own scripts draw them, and ask the console for their values.
+CHARTS_POLICY: Final = {"Content-Security-Policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}
 HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     # With no-referrer browsers would send "Origin: null" with the forms of these pages.
     "Referrer-Policy": "same-origin",
@@ -328,7 +333,7 @@ class Console:
                     return _attachment(as_csv(table).encode(), f"{wanted}.csv", "text/csv; charset=utf-8")
             return self._failed(request, session, BY_LANGUAGE[session.language]("no_page"), 404)
         text = self._look.page(page, session, request.query_params, _name(request))
-        return Response(text, media_type="text/html")
+        return Response(text, media_type="text/html", headers=CHARTS_POLICY if page.charts else None)
 
     async def _json(self, request: Request, session: Session) -> Response:
         page = await self._page(request, session)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from orbitmq.admin import Admin
+from orbitmq.console.history import History
 from orbitmq.console.model import Column, Field, Form, Page, Row, Table, said
 from orbitmq.console.overview import BROKERS, broker_rows, statuses
 from orbitmq.console.rights import ADMIN
@@ -14,8 +15,9 @@ from orbitmq.wording import masked
 PAIRS = (Column("name", "code"), Column("value", "long"))
 
 
-async def brokers(admin: Admin) -> Page:
+async def brokers(admin: Admin, history: History, now_ms: int) -> Page:
     rows = broker_rows(await statuses(admin))
+    history.note_brokers(now_ms, rows)
     table = Table(
         "brokers", (BROKERS[0], Column("id", "number"), *BROKERS[1:]), rows, "no_brokers", long=True
     )

@@ -16,6 +16,7 @@ from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts
 
 MENU: Final = (
     "overview",
+    "charts",
     "topics",
     "groups",
     "messages",

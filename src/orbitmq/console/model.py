@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 Row = Mapping[str, Any]
-Block: TypeAlias = "Table | Facts | Form"
+Block: TypeAlias = "Table | Facts | Form | Chart"
 Kind = Literal[
     "text", "long", "snippet", "code", "number", "bytes", "seconds", "share", "time", "state", "body"
 ]
@@ -96,6 +96,25 @@ class Facts:
     block: str = "facts"
 
 
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines over time. A page with one has the script that draws them.
+
+    Attributes:
+        name: its key in JSON, and of its heading among the texts.
+        times: seconds since 1970.
+        lines: by name the value at each time; ``None``: there is none.
+    """
+
+    name: str
+    times: Sequence[int]
+    lines: Mapping[str, Sequence[float | None]]
+    block: str = "chart"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"times": list(self.times), "lines": {name: list(line) for name, line in self.lines.items()}}
+
+
 FieldKind = Literal["text", "number", "password", "select", "check", "area", "hidden"]
 
 
@@ -172,6 +191,10 @@ class Page:
     def tables(self) -> Sequence[Table]:
         return [block for block in self.blocks if isinstance(block, Table)]
 
+    @property
+    def charts(self) -> Sequence[Chart]:
+        return [block for block in self.blocks if isinstance(block, Chart)]
+
     def as_json(self, sentence: str) -> dict[str, Any]:
         """All values of the page, under stable English names."""
         facts = {
@@ -185,6 +208,7 @@ class Page:
             "late": self.late,
             **({"facts": facts} if facts else {}),
             **{table.name: list(table.rows) for table in self.tables},
+            **{chart.name: chart.as_json() for chart in self.charts},
         }
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from orbitmq.admin import Admin, BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
 from orbitmq.console.asking import optional
+from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said
 from orbitmq.errors import BrokerError
 from orbitmq.transport.errors import TransportError
@@ -45,10 +46,11 @@ async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
     return await asyncio.gather(*map(one, await admin.brokers.list()))
 
 
-async def overview(admin: Admin) -> Page:
+async def overview(admin: Admin, history: History, now_ms: int) -> Page:
     told, lags = await asyncio.gather(statuses(admin), optional(admin.groups.lags(), {}))
     known = states(told)
     rows = broker_rows(told)
+    history.note_brokers(now_ms, rows)
     behind = sorted(((lag, name) for name, lag in lags.found.items() if lag), reverse=True)
     silent = [f"{one.broker.name} at {one.broker.address}: {one.problem}" for one in known if one.problem]
     seen = {one.broker.address for one in known if one.problem}

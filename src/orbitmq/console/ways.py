@@ -11,8 +11,9 @@ from orbitmq.admin import Admin
 from orbitmq.client.consumer.options import ReaderStart
 from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.producer.producer import Producer
-from orbitmq.console import access, brokers, clients, groups, letters, messages, timers, topics
+from orbitmq.console import access, brokers, charts, clients, groups, letters, messages, timers, topics
 from orbitmq.console.asking import REQUEST_S, Asker
+from orbitmq.console.history import History
 from orbitmq.console.model import Page
 from orbitmq.console.overview import overview
 from orbitmq.console.rights import VIEWER, may
@@ -40,6 +41,7 @@ class ClusterOfPages:
         self._options = options
         self.admin = Admin(**options, timeout=REQUEST_S)
         self.asker = Asker(monotonic)
+        self.history = History()
         self.searching = 0
 
     def reader(self, topic: str, *, start: ReaderStart, tags: str, sql: str | None) -> Reader:
@@ -76,11 +78,12 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         if first == "traces":
             return await timers.trace(admin, query["id"].strip()) if query.get("id") else timers.trace_form()
         makers: Mapping[str, Callable[[Admin], Awaitable[Page]]] = {
-            "": overview,
+            "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
+            "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
             "topics": topics.topics,
             "groups": groups.groups,
             "dead-letters": letters.all_letters,
-            "brokers": brokers.brokers,
+            "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
             "clients": clients.clients,
             "timers": timers.timers,
             "access": access.access,

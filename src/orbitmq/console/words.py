@@ -9,6 +9,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "plain": ("{text}", "{text}"),
     # -- the frame
     "overview": ("Overview", "概览"),
+    "charts": ("Charts", "图表"),
     "topics": ("Topics", "主题"),
     "groups": ("Groups", "消费组"),
     "messages": ("Messages", "消息"),
@@ -39,6 +40,19 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
         "您在此控制台没有角色：请联系管理员。",
     ),
     "back": ("Back", "返回"),
+    "charts_kept": (
+        "Messages a second in the last ten minutes, as far as these pages were open.",
+        "最近十分钟每秒消息数（仅在页面打开期间记录）。",
+    ),
+    "came_by_broker": ("In, by broker", "流入（按 Broker）"),
+    "gone_by_broker": ("Out, by broker", "流出（按 Broker）"),
+    "came_by_topic": ("In, by topic that a group reads", "流入（按有消费组的主题）"),
+    "rates": ("Rates of topics", "主题速率"),
+    "no_rates": (
+        "No rate is known yet: it takes two looks, five seconds apart.",
+        "尚无速率：需要间隔五秒的两次查询。",
+    ),
+    "no_points": ("Nothing is known yet.", "尚无数据。"),
     "left_out": ("No answer from", "无应答"),
     "late": (
         "Not complete: the cluster did not answer within 2 s. Load the page again.",

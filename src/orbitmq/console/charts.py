@@ -1,0 +1,47 @@
+"""The charts: rates of brokers and topics over the last minutes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from orbitmq.admin import Admin
+from orbitmq.console.asking import names, optional
+from orbitmq.console.history import History, Series
+from orbitmq.console.model import Chart, Column, Page, Row, Table, said
+from orbitmq.console.overview import broker_rows, statuses
+from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
+
+RATES = (Column("topic", link="/topics/{topic}"), Column("in_rate", "number"))
+
+
+async def charts(admin: Admin, history: History, now_ms: int) -> Page:
+    """Three charts, and the rates of the topics as a table."""
+    told, progress = await asyncio.gather(statuses(admin), optional(admin.groups.progress(), ()))
+    rows = broker_rows(told)
+    history.note_brokers(now_ms, rows)
+    ends: dict[str, dict[object, int]] = {}
+    for one in progress.found:
+        if not one.queue.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            ends.setdefault(one.queue.topic, {})[one.queue] = one.end
+    rates = history.note_ends(now_ms, {topic: sum(queues.values()) for topic, queues in ends.items()})
+    blocks = (
+        _chart("came_by_broker", history.came, now_ms),
+        _chart("gone_by_broker", history.gone, now_ms),
+        _chart("came_by_topic", history.topics, now_ms),
+        Table("rates", RATES, _rows(rates), "no_rates", long=True),
+    )
+    silent = [f"{row['name']} at {row['address']}: {row['problem']}" for row in rows if row["problem"]]
+    left_out = [*silent, *names(progress.left_out)]
+    return Page("charts", "", said("charts_kept"), blocks, left_out=left_out)
+
+
+def _rows(rates: Mapping[str, float]) -> list[Row]:
+    """The busiest topics first."""
+    largest = sorted(rates.items(), key=lambda one: (-one[1], one[0]))
+    return [{"topic": topic, "in_rate": rate} for topic, rate in largest]
+
+
+def _chart(name: str, series: Series, now_ms: int) -> Chart:
+    found = series.lines(now_ms)
+    return Chart(name, found.times, found.lines)

@@ -1,0 +1,111 @@
+"""Rates of brokers and topics over the last minutes, noted from the answers that pages ask for anyway.
+
+Nothing is asked for the history alone: while nobody looks, it has a gap. Its size is bounded. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+# Of every five seconds one point is kept, for ten minutes.
+STEP_MS: Final = 5_000
+MOST_POINTS: Final = 120
+# Lines of one chart: those with the largest rates now.
+MOST_LINES: Final = 8
+# Series of one kind that are kept.
+MOST_SERIES: Final = 200
+# Ends that are older give no rate: a chart would show the mean of a long time.
+LONGEST_MS: Final = 60_000
+Point = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of a chart: a value of each at each time, ``None`` where there is none."""
+
+    times: Sequence[int]
+    lines: Mapping[str, Sequence[float | None]]
+
+
+class Series:
+    """Rates of one kind, by name."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[int, Point]] = deque(maxlen=MOST_POINTS)
+
+    def note(self, at_ms: int, rates: Point) -> None:
+        """The rates at a time; the largest ones are kept. A second look within a step replaces the first."""
+        if self._points and at_ms - self._points[-1][0] < STEP_MS:
+            return
+        kept = sorted(rates.items(), key=lambda one: -one[1])[:MOST_SERIES]
+        self._points.append((at_ms, dict(kept)))
+
+    @property
+    def newest(self) -> Point:
+        """The rates that were noted last."""
+        return self._points[-1][1] if self._points else {}
+
+    def lines(self, now_ms: int) -> Lines:
+        """The lines with the largest rates; in seconds since 1970. A gap has a point without values."""
+        first = now_ms - MOST_POINTS * STEP_MS
+        points = [point for point in self._points if point[0] >= first]
+        sums: dict[str, float] = {}
+        for _, rates in points:
+            for name, rate in rates.items():
+                sums[name] = sums.get(name, 0.0) + rate
+        names = sorted(sums, key=lambda name: (-sums[name], name))[:MOST_LINES]
+        times: list[int] = []
+        lines: dict[str, list[float | None]] = {name: [] for name in sorted(names)}
+        before = None
+        for at_ms, rates in points:
+            if before is not None and at_ms - before > 3 * STEP_MS:
+                times.append((before + STEP_MS) // 1000)
+                for values in lines.values():
+                    values.append(None)
+            times.append(at_ms // 1000)
+            for name, values in lines.items():
+                values.append(rates.get(name))
+            before = at_ms
+        return Lines(times, lines)
+
+
+class History:
+    """What is remembered of one cluster.
+
+    Attributes:
+        came, gone: messages a second, to and from each broker.
+        topics: messages a second that each topic got, as far as a group reads it.
+    """
+
+    def __init__(self) -> None:
+        self.came, self.gone, self.topics = Series(), Series(), Series()
+        self._ends: tuple[int, Mapping[str, int]] | None = None
+
+    def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rates that the brokers tell: the rows of the table of brokers."""
+        for series, key in ((self.came, "in_rate"), (self.gone, "out_rate")):
+            series.note(at_ms, {_broker(row): row[key] for row in rows if row[key] is not None})
+
+    def note_ends(self, at_ms: int, ends: Mapping[str, int]) -> Point:
+        """The sums of the ends of each topic's queues; returns the rates since the last look."""
+        before = self._ends
+        if before is not None and at_ms - before[0] < STEP_MS:
+            return self.topics.newest
+        self._ends = at_ms, ends
+        if before is None or at_ms - before[0] > LONGEST_MS:
+            return {}
+        seconds = (at_ms - before[0]) / 1000
+        rates = {
+            topic: round(max(0, end - before[1][topic]) / seconds, 1)
+            for topic, end in ends.items()
+            if topic in before[1]
+        }
+        self.topics.note(at_ms, rates)
+        return rates
+
+
+def _broker(row: Mapping[str, Any]) -> str:
+    return str(row["name"]) if row["id"] == 0 else f"{row['name']} ({row['id']})"
