@@ -15,7 +15,7 @@ from tests.sockets.conftest import Command
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.cli.main import main
-from orbitmq.sync import Consumer, Producer
+from orbitmq.sync import Admin, Consumer, Producer
 from orbitmq.testing import RunningCluster
 
 BASELINE = json.loads(
@@ -276,12 +276,48 @@ def test_messages_are_found_and_printed_as_apaches(mqadmin: Mqadmin, orbitmq_clu
 
 
 @one_broker
+@pytest.mark.behaviour("CS-37")
+def test_name_servers_modes_and_files_are_kept(mqadmin: Mqadmin, orbitmq_cluster: RunningCluster) -> None:
+    servers = orbitmq_cluster.name_server
+    with Admin(servers) as admin:
+        admin.topics.create("kept_topic", queues=1)
+        admin.groups.create("kept_group")
+    key = "waitSecondsForService"
+    assert mqadmin(f"updateNamesrvConfig -k {key} -v 40") == (
+        f"update name server config success!\n{key} : 40\n"
+    )
+    assert mqadmin(f"updateNamesrvConfig -n {servers} -k {key} -v 50") == (
+        f"update name server config success![{servers}]\n{key} : 50\n"
+    )
+    assert f"{key:<50}=  50" in mqadmin("getNamesrvConfig")
+    assert mqadmin("updateKvConfig -s ORDER_TOPIC_CONFIG -k kept_topic -v broker-a:1") == (
+        "create or update kv config to namespace success.\n"
+    )
+    assert mqadmin("deleteKvConfig -s ORDER_TOPIC_CONFIG -k kept_topic") == (
+        "delete kv config from namespace success.\n"
+    )
+    for mode, shared in (("POP", 2), ("PULL", 0)):
+        lines = mqadmin(f"setConsumeMode -c DefaultCluster -t kept_topic -g kept_group -m {mode} -q {shared}")
+        first, second = lines.splitlines()
+        assert re.fullmatch(r"set consume mode to [0-9.:]+ success\.", first)
+        assert second == (
+            f"topic[kept_topic] group[kept_group] consume mode[{mode}] popShareQueueNum[{shared}]"
+        )
+    for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        for place in ("", " -b ADDRESS", " -c DefaultCluster"):
+            assert mqadmin(name + place) == "success\n"
+
+
+@one_broker
 @pytest.mark.behaviour("CS-33")
 @pytest.mark.parametrize(
     ("line", "code", "says"),
     [
         ("queryMsgTraceById -i X", 2, "queryMsgTraceById is not offered: see 'orbitmq message trace --help'"),
         ("updateStaticTopic -t x", 2, "updateStaticTopic is not offered by OrbitMQ"),
+        ("setConsumeMode -c c -t x -g y -m PUSH", 2, "-m PUSH: expected PULL or POP"),
+        ("setConsumeMode -c c -t x -g y -m POP -q some", 2, "-q some: expected a whole number"),
+        ("cleanExpiredCQ -c nosuch", 2, "-c nosuch: no cluster of this name has a broker"),
         ("topicLst", 2, "mqadmin has no command topicLst: did you mean topicList?"),
         ("topicStatus", 2, "the following arguments are required: -t/--topic"),
         ("updateTopic -t x", 2, "give -b with the address of a broker, or -c with the name of a cluster"),

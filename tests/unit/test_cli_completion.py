@@ -40,6 +40,9 @@ def test_commands_and_options_are_offered(script: str, tmp_path: Path) -> None:
     assert "--context" in offered(script, tmp_path, "topic", "list", "--co")
     assert offered(script, tmp_path, "completion", "f") == ["fish"]
     assert offered(script, tmp_path, "mqadmin", "clusterL") == ["clusterList"]
+    assert offered(script, tmp_path, "mqadmin", "updateTopic", "--read") == ["--readQueueNums"]
+    assert offered(script, tmp_path, "mqadmin", "updateTopic", "--cl") == ["--clusterName"]
+    assert offered(script, tmp_path, "mqadmin", "topicList", "--name") == ["--namesrvAddr"]
 
 
 @pytest.mark.behaviour("CS-06")

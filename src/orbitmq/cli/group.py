@@ -121,6 +121,8 @@ def _wanted(expression: str | None) -> str:
 async def lag(admin: Admin, group: Group, /, *, topic: OfTopic = None) -> View:
     """Show how far a group is behind in each queue.
 
+    A queue is shown once the group has committed an offset in it.
+
     Args:
         topic: Show only this topic. Default: all topics that the group reads.
     """

@@ -51,7 +51,8 @@ COLUMNS: Columns = {
 app = make_app(
     "top",
     "Show how fast messages come and groups read them, the largest lags first, until Ctrl-C. Each turn asks "
-    "each broker once. Topics that no group reads are not in it.",
+    "each broker once. Topics that no group reads, and queues in which a group has committed no offset yet, "
+    "are not in it.",
     """
 orbitmq top
 orbitmq top --interval 5 --count 50

@@ -16,9 +16,12 @@ from orbitmq.cli.mqadmin.groups import GROUPS
 from orbitmq.cli.mqadmin.looks import LOOKS
 from orbitmq.cli.mqadmin.messages import MESSAGES
 from orbitmq.cli.mqadmin.offers import Flag, Offer, Options, Tool
+from orbitmq.cli.mqadmin.upkeep import UPKEEP
 from orbitmq.cli.where import Servers, servers_of
 
-OFFERED: dict[str, Offer] = dict(sorted({**LOOKS, **GROUPS, **CHANGES, **ACCESS, **MESSAGES}.items()))
+OFFERED: dict[str, Offer] = dict(
+    sorted({**LOOKS, **GROUPS, **CHANGES, **UPKEEP, **ACCESS, **MESSAGES}.items())
+)
 # Where mqadmin has a command and this program another one, or none (empty).
 ELSEWHERE = {
     "DecodeMessageId": "message get",
@@ -28,13 +31,9 @@ ELSEWHERE = {
     "checkMsgSendRT": "bench",
     "checkRocksdbCqWriteProgress": "",
     "cleanBrokerMetadata": "",
-    "cleanExpiredCQ": "",
-    "cleanUnusedTopic": "",
     "clusterRT": "bench",
     "consumer": "client show",
     "consumerStatus": "client show",
-    "deleteExpiredCommitLog": "",
-    "deleteKvConfig": "",
     "dumpCompactionLog": "",
     "electMaster": "",
     "exportConfigs": "broker config get",
@@ -61,12 +60,9 @@ ELSEWHERE = {
     "rocksDBConfigToJson": "",
     "sendMsgStatus": "bench",
     "setCommitLogReadAheadMode": "",
-    "setConsumeMode": "",
     "startMonitoring": "check",
     "updateColdDataFlowCtrGroupConfig": "",
     "updateControllerConfig": "",
-    "updateKvConfig": "",
-    "updateNamesrvConfig": "",
     "updateOrderConf": "topic create",
     "updateStaticTopic": "",
     "updateSubGroupList": "import",
@@ -149,17 +145,21 @@ PLACES = (
 )
 
 
+def flags_of(offer: Offer) -> list[Flag]:
+    """The flags of a command, without those that all commands have."""
+    return [*(PLACES if offer.places else ()), *offer.flags]
+
+
 def _parser(name: str, offer: Offer) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"orbitmq mqadmin {name}", description=f"{offer.text}.", add_help=False, allow_abbrev=False
     )
-    own = [*(PLACES if offer.places else ()), *offer.flags]
     parser.add_argument("-h", "--help", action="help", help="print this")
     parser.add_argument(
         "-n", "--namesrvAddr", dest="n", metavar="HOST:PORT;...", help="addresses of the name servers"
     )
     parser.add_argument("--context", help="the cluster of this context, see orbitmq context list")
-    for flag in own:
+    for flag in flags_of(offer):
         names = [f"-{flag.letter}"] * bool(flag.letter) + [f"--{flag.name}"]
         more: dict[str, Any] = {"metavar": "VALUE"} if flag.takes else {"action": "store_true"}
         dest = flag.letter or flag.name
