@@ -121,6 +121,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 	$(if $(SHORT),,@ORBITMQ_SEEDS=40 $(PY) -m pytest -q tests/simulation --ignore tests/simulation/test_pop_model.py)
 	$(if $(SHORT),,@ORBITMQ_SEEDS=134 $(PY) -m pytest -q tests/simulation/test_pop_model.py)
 	@$(PY) -m tools.simulation --seeds $(if $(SHORT),0-299,0-2999)
+	@$(PY) -m tools.simulation --grpc --seeds $(if $(SHORT),0-19,0-299)
 	@echo "chaos: ten seeds of this day; a promise that one breaks is to be filed, and no verdict on this change"
 	-@$(PY) -m tools.simulation --seeds today:10
 	@ORBITMQ_FAULTS_SHORT=$(SHORT) ORBITMQ_KILLS=$(if $(SHORT),4,1000) $(PY) -m pytest -q -m faults tests/faults

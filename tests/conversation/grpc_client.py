@@ -124,7 +124,7 @@ class GrpcClient(asyncio.Protocol):
     async def connect(self) -> None:
         """Open the connection, and nothing more (with TLS: its handshake)."""
         transport, _ = await self._runtime.network.connect(lambda: self, *self._address)
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = transport
         if self._tls is not None:
             self._shake()
             await self._shaken.wait()

@@ -18,9 +18,9 @@ from orbitmq.message.numbers import is_digits
 from orbitmq.runtime import system_runtime
 from orbitmq.wording import counted
 from tools.simulation.excuses import ENOUGH_SEEDS, Count, added, too_wide
-from tools.simulation.many import Verdict, run_seeds
-from tools.simulation.plan import Kind, Plan, make_plan
-from tools.simulation.run import Outcome, simulate
+from tools.simulation.many import Verdict, plan_of, run_plan, run_seeds
+from tools.simulation.plan import Kind, Plan
+from tools.simulation.run import Outcome
 from tools.simulation.shadow import Difference, all_of, lines_of
 from tools.simulation.shrink import smallest
 
@@ -41,6 +41,7 @@ Examples:
   {NAME} --seeds 0-299            many, in parallel; exit code 1 when a promise is broken
   {NAME} --seeds 0-299,today:10   and ten that are others each day
   {NAME} --seeds 0-99 --faults power,cut
+  {NAME} --seeds 0-19 --grpc      the same with gRPC clients
 """
 
 app = App(
@@ -83,6 +84,7 @@ def simulated(
     shrink: bool = True,
     processes: int | None = None,
     shadow: Annotated[bool, Parameter(negative=())] = False,
+    grpc: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Run brokers and clients in memory through faults.
@@ -103,6 +105,8 @@ def simulated(
     shadow
         Compare what brokers accept of each other's tables with what stamps say, and print the differences.
         For maintainers (docs/decisions/0031).
+    grpc
+        Two brokers without slaves, and gRPC clients instead of all others.
     json
         Print JSON: one document, or one line for each of many seeds.
     """
@@ -110,10 +114,10 @@ def simulated(
     if seeds is not None and seed is not None:
         raise UsageError("expected --seed or --seeds, not both")
     if seeds is not None:
-        return _many(_seeds(seeds), kinds, processes, shadow=shadow, as_json=json)
+        return _many(_seeds(seeds), kinds, processes, shadow=shadow, grpc=grpc, as_json=json)
     if seed is None:
         seed = system_runtime().random.randrange(1_000_000)
-    return _one(make_plan(seed, kinds), shrink=shrink, trace=trace, shadow=shadow, as_json=json)
+    return _one(plan_of(seed, kinds, grpc=grpc), shrink=shrink, trace=trace, shadow=shadow, as_json=json)
 
 
 def _kinds(text: str) -> list[Kind]:
@@ -157,7 +161,7 @@ def seeds_of_day(now_ms: int, count: int) -> range:
 
 
 def _one(plan: Plan, *, shrink: bool, trace: bool, shadow: bool, as_json: bool) -> int:
-    outcome = simulate(plan, shadow=shadow)
+    outcome = run_plan(plan, shadow=shadow)
     if outcome.violations and shrink and len(plan.faults) > 1:
         checkers = {violation.checker for violation in outcome.violations}
         print(
@@ -167,10 +171,10 @@ def _one(plan: Plan, *, shrink: bool, trace: bool, shadow: bool, as_json: bool) 
 
         def fails(smaller: Plan) -> bool:
             return any(
-                violation.checker in checkers for violation in simulate(smaller, shadow=shadow).violations
+                violation.checker in checkers for violation in run_plan(smaller, shadow=shadow).violations
             )
 
-        outcome = simulate(smallest(plan, fails), shadow=shadow)
+        outcome = run_plan(smallest(plan, fails), shadow=shadow)
     if as_json:
         print_json(_as_json(outcome))
     else:
@@ -227,7 +231,13 @@ def _as_json(outcome: Outcome) -> dict[str, object]:
 
 
 def _many(
-    seeds: Sequence[int], kinds: Sequence[Kind], processes: int | None, *, shadow: bool, as_json: bool
+    seeds: Sequence[int],
+    kinds: Sequence[Kind],
+    processes: int | None,
+    *,
+    shadow: bool,
+    grpc: bool,
+    as_json: bool,
 ) -> int:
     runtime = system_runtime()
     processes = runtime.host.cores if processes is None else processes
@@ -235,7 +245,7 @@ def _many(
         raise UsageError(f"--processes {processes}: expected 1 or more")
     begin = runtime.clock.monotonic()
     progress = _Progress(len(seeds))
-    for verdict in run_seeds(seeds, kinds, processes, shadow=shadow):
+    for verdict in run_seeds(seeds, kinds, processes, shadow=shadow, grpc=grpc):
         if as_json:
             print_json(asdict(verdict), one_line=True)
         elif not verdict.holds and len(progress.failed) < MOST_SHOWN:
@@ -245,7 +255,7 @@ def _many(
     progress.clear()
     excuses = added(progress.excuses)
     # The limits are for runs with all kinds of faults.
-    judges = len(seeds) >= ENOUGH_SEEDS and len(kinds) == len(Kind)
+    judges = len(seeds) >= ENOUGH_SEEDS and len(kinds) == len(Kind) and not grpc
     wide = list(too_wide(excuses)) if judges else []
     if not as_json:
         progress.summary(seeds, runtime.clock.monotonic() - begin)

@@ -12,7 +12,7 @@ from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.machine.virtual_loop import VirtualLoop
 from orbitmq.testing.machines import DISK_DELAY_S
 from tools.simulation.history import History
-from tools.simulation.load import Load
+from tools.simulation.lives import Lives
 from tools.simulation.plan import SLOWEST_LINK_S, Fault, Kind, Plan
 from tools.simulation.site import Site
 
@@ -30,7 +30,7 @@ OPERATIONS = ("pwrite", "sync", "write_atomic", "open_segment", "*")
 class Faults:
     """The driver of a plan."""
 
-    def __init__(self, plan: Plan, site: Site, load: Load, history: History, dice: Random) -> None:
+    def __init__(self, plan: Plan, site: Site, load: Lives, history: History, dice: Random) -> None:
         self._plan = plan
         self._site = site
         self._load = load

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.client.consumer.consumer import Consumer
 from orbitmq.client.consumer.simple import SimpleConsumer
@@ -30,6 +30,7 @@ from tools.simulation.history import (
     Sent,
     digest_of,
 )
+from tools.simulation.lives import CLOSE_LIMIT_S, Lives
 from tools.simulation.plan import GROUPS, Mode, group_of
 from tools.simulation.site import LEVELS, Site
 from tools.simulation.traffic import (
@@ -60,9 +61,6 @@ POP_INVISIBLE_S = 6.0
 RETRY_S = 1.0
 TIMEOUT_S = 2
 PAUSE_S = 0.2
-# Clients that close beside brokers that do not answer wait for some time-outs.
-CLOSE_LIMIT_S = 60.0
-LOOK_S = 0.05
 # What is behind it in a body makes it longer.
 FILLED = b" "
 # How many messages are sent in one request, and how many timers for one time.
@@ -93,21 +91,16 @@ def dies(body: bytes) -> bool:
     return sum(body) % DIES_ONE_IN == 0
 
 
-class Load:
+class Load(Lives):
     """All clients of a run."""
 
     def __init__(self, site: Site, history: History, dice: Random, mode: Mode, *, moved_pops: bool) -> None:
+        super().__init__(site, history)
         self._absent = mode.absent
         self._subscriptions = subscriptions(mode.absent)
-        self._site = site
-        self._history = history
         self._dice = dice
         self._moved_pops = moved_pops
         self._number = 0
-        self._lives = 0
-        # Which life of each machine's clients goes on.
-        self._current: dict[str, str] = {}
-        self._work: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
         # What sends, of the life of the producers that goes on.
         self._sending: list[asyncio.Task[None]] = []
@@ -120,42 +113,8 @@ class Load:
         # Whether a member of an ordered group counts on its lock of a queue.
         self._holds: dict[str, Callable[[MessageQueue], bool]] = {}
 
-    def begin(self, machine: str) -> None:
-        """Start the clients of one machine."""
-        self._lives += 1
-        life = f"{machine}/{self._lives}"
-        self._current[machine] = str(self._lives)
-        work = self._producers() if machine == PRODUCERS else self._consumers(machine, life)
-        self._work[machine] = task = self._site.machines[machine].begin(work)
-        task.add_done_callback(partial(self._ended, life))
-
-    def _ended(self, life: str, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._history.violate("nothing crashes", f"{life} ends: {error!r}")
-
-    def kill(self, machine: str) -> bool:
-        """The clients of a machine end at once; whether there were any."""
-        if self._current.pop(machine, None) is None:
-            return False
-        self._site.kill(machine)
-        return True
-
-    async def leave(self, machine: str) -> bool:
-        """The clients of a machine close, as on SIGTERM, and its process ends; whether there were any."""
-        life = self._current.get(machine)
-        if life is None:
-            return False
-        task = self._work[machine]
-        task.cancel()
-        # A process that is killed meanwhile never ends its work.
-        limit = self._site.clock.monotonic() + CLOSE_LIMIT_S
-        while not task.done() and self._current.get(machine) == life:
-            if self._site.clock.monotonic() > limit:
-                text = f"the clients of {machine} still close after {CLOSE_LIMIT_S:g} s"
-                self._history.violate("processes end clean", text)
-                break
-            await asyncio.sleep(LOOK_S)
-        return self._current.get(machine) == life and self.kill(machine)
+    def _work_of(self, machine: str, life: str) -> Coroutine[Any, Any, None]:
+        return self._producers() if machine == PRODUCERS else self._consumers(machine, life)
 
     def calm(self) -> None:
         """No fault comes any more: what is sent from now on is not delayed for long."""

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tools.simulation.excuses import Count
+from tools.simulation.grpc_plan import MODE as GRPC
+from tools.simulation.grpc_plan import make_grpc_plan
+from tools.simulation.grpc_run import simulate_grpc
 from tools.simulation.parallel import in_processes
-from tools.simulation.plan import Kind, make_plan
-from tools.simulation.run import simulate
+from tools.simulation.plan import Kind, Plan, make_plan
+from tools.simulation.run import Outcome, simulate
 from tools.simulation.shadow import Difference
 
 
@@ -42,11 +45,21 @@ class Verdict:
         return not self.violations and not self.failure
 
 
-def run_seed(seed: int, kinds: Sequence[Kind], *, shadow: bool = False) -> Verdict:
+def plan_of(seed: int, kinds: Sequence[Kind], *, grpc: bool = False) -> Plan:
+    """The plan of a seed; ``grpc``: with gRPC clients instead of all others."""
+    return make_grpc_plan(seed, kinds) if grpc else make_plan(seed, kinds)
+
+
+def run_plan(plan: Plan, *, shadow: bool = False) -> Outcome:
+    """Run a plan of either kind."""
+    return simulate_grpc(plan) if plan.mode == GRPC else simulate(plan, shadow=shadow)
+
+
+def run_seed(seed: int, kinds: Sequence[Kind], *, shadow: bool = False, grpc: bool = False) -> Verdict:
     """One seed; whatever goes wrong is part of the verdict."""
-    plan = make_plan(seed, kinds)
+    plan = plan_of(seed, kinds, grpc=grpc)
     try:
-        outcome = simulate(plan, shadow=shadow)
+        outcome = run_plan(plan, shadow=shadow)
     except Exception as error:
         return Verdict(seed, str(plan.mode), len(plan.faults), (), repr(error))
     return Verdict(
@@ -65,7 +78,12 @@ def run_seed(seed: int, kinds: Sequence[Kind], *, shadow: bool = False) -> Verdi
 
 
 def run_seeds(
-    seeds: Iterable[int], kinds: Sequence[Kind], processes: int, *, shadow: bool = False
+    seeds: Iterable[int],
+    kinds: Sequence[Kind],
+    processes: int,
+    *,
+    shadow: bool = False,
+    grpc: bool = False,
 ) -> Iterator[Verdict]:
     """Many seeds, in the order in which they end."""
-    return in_processes(partial(run_seed, kinds=tuple(kinds), shadow=shadow), seeds, processes)
+    return in_processes(partial(run_seed, kinds=tuple(kinds), shadow=shadow, grpc=grpc), seeds, processes)

@@ -124,7 +124,7 @@ def simulate(plan: Plan, *, shadow: bool = False) -> Outcome:
     history = History(loop.clock)
     run = _Run(plan, history, shadow=shadow)
     try:
-        with _collected_at_the_end():
+        with collected_at_the_end():
             loop.run_until_complete(run.run())
     except SimulationStuckError as error:
         history.violate("everything is bounded", str(error))
@@ -144,7 +144,7 @@ def simulate(plan: Plan, *, shadow: bool = False) -> Outcome:
 
 
 @contextmanager
-def _collected_at_the_end() -> Iterator[None]:
+def collected_at_the_end() -> Iterator[None]:
     """Keep the garbage collector from looking at a program again and again that lives for a second.
 
     What it finds is also said in the same moment of each run of a seed: at its end.

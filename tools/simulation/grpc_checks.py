@@ -1,0 +1,138 @@
+"""Judges what gRPC consumers got: what is done stays done, order is kept, nothing stays with the dead."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from orbitmq.message.model import MessageQueue
+from tools.simulation.grpc_load import FIFO_GROUP, INVISIBLE_S, PUSH_GROUP, TOPIC_OF, Got, Record
+from tools.simulation.history import History
+from tools.simulation.kept import UNSYNCED_S
+from tools.simulation.plan import Kind, Plan
+
+# Brokers count in whole milliseconds.
+BROKERS_MS_S: Final = 0.001
+# A client is gone 40 s after its last call at the latest, and then its messages are given back within a
+# second; a broker that begins again waits 30 s for it, and what is invisible is so for 60 s at most.
+HELD_S: Final = 65.0
+# A fault begins some steps of the event loop after its time.
+AMID_S: Final = 0.1
+# The others ask again within so long.
+ASKED_S: Final = 10.0
+
+
+def missing(history: History) -> Iterator[str]:
+    """What was stored, and a group has not done."""
+    for sent in history.sent.values():
+        if sent.acked_s is None:
+            continue
+        for group, topic in TOPIC_OF.items():
+            if topic == sent.topic and sent.body not in history.by_group.get(group, ()):
+                yield f"{group} has not done {sent.body.decode()}"
+
+
+def judge(plan: Plan, history: History, record: Record) -> None:
+    """Note each broken promise."""
+    _done_again(history, record)
+    _in_order(history, record)
+    _dealt_too_soon(plan, history, record)
+    _held_for_the_dead(plan, history, record)
+
+
+def _done_again(history: History, record: Record) -> None:
+    """What a broker said is done is not given out again.
+
+    A broker answers OK to the acknowledgement of a message in order whose time is over, as Apache's does.
+    """
+    done: dict[tuple[str, bytes], Got] = {}
+    for one in record.got:
+        late = one.group == FIFO_GROUP and (one.done_s or 0.0) >= one.popped_s + INVISIBLE_S
+        if one.done_s is not None and not late:
+            done.setdefault((one.group, one.body), one)
+    for each in record.got:
+        before = done.get((each.group, each.body))
+        if before is not None and before.done_s is not None and each.popped_s > before.done_s + BROKERS_MS_S:
+            text = f"{each.body.decode()} of {each.group} was done at {before.done_s:.3f} s, {each.member} "
+            text += f"gets it at {each.at_s:.3f} s"
+            history.violate("what is done does not come again", text, each.body)
+
+
+def _of_queues(record: Record) -> dict[MessageQueue, list[list[Got]]]:
+    """What was received in order, by queue and pop, in the order of the pops."""
+    pops: dict[MessageQueue, dict[tuple[float, str], list[Got]]] = defaultdict(dict)
+    for one in record.got:
+        if one.group == FIFO_GROUP:
+            pops[one.queue].setdefault((round(one.popped_s, 3), one.member), []).append(one)
+    return {queue: [found[key] for key in sorted(found)] for queue, found in pops.items()}
+
+
+def _in_order(history: History, record: Record) -> None:
+    """The first delivery of a message comes behind those of all earlier messages of its queue."""
+    for queue, pops in _of_queues(record).items():
+        highest = -1
+        known: set[int] = set()
+        for one in (one for pop in pops for one in sorted(pop, key=lambda got: got.offset)):
+            if one.offset not in known and one.offset < highest:
+                text = (
+                    f"{one.body.decode()} at {one.offset} of queue {queue.queue_id} of {queue.broker_name} "
+                )
+                history.violate("order in each queue", text + f"comes first behind {highest}", one.body)
+            known.add(one.offset)
+            highest = max(highest, one.offset)
+
+
+def _dealt_too_soon(plan: Plan, history: History, record: Record) -> None:
+    """Of a queue in order nothing is given out while something of it is out, but to the same attempt."""
+    for queue, pops in _of_queues(record).items():
+        for last, each in pairwise(pops):
+            first, before = each[0], last[0]
+            over = first.popped_s >= before.popped_s + INVISIBLE_S - BROKERS_MS_S
+            if over or first.attempt == before.attempt or _forgotten(plan, queue, before, first):
+                continue
+            for one in last:
+                if one.freed_s is None or one.freed_s > first.at_s + BROKERS_MS_S:
+                    text = f"{first.member} gets {sorted(got.offset for got in each)} of a queue at "
+                    text += f"{first.at_s:.3f} s, while {one.member} has {one.offset} since {one.at_s:.3f} s"
+                    history.violate("order in each queue", text, one.body)
+                    break
+
+
+def _forgotten(plan: Plan, queue: MessageQueue, before: Got, then: Got) -> bool:
+    """Whether a broker lost the note of a pop: that is on disk a while after the answer, unlike all ends."""
+    return any(
+        fault.kind in (Kind.KILL, Kind.POWER)
+        and fault.target == queue.broker_name
+        and before.popped_s <= fault.at_s + AMID_S
+        and fault.at_s <= min(then.popped_s, before.popped_s + UNSYNCED_S)
+        for fault in plan.faults
+    )
+
+
+def _held_for_the_dead(plan: Plan, history: History, record: Record) -> None:
+    """What a push consumer had when its process ended goes to another one in time."""
+    next_of: dict[tuple[str, bytes], list[Got]] = defaultdict(list)
+    for one in record.got:
+        next_of[one.group, one.body].append(one)
+    for one in record.got:
+        life = one.member.rpartition("/")[0]
+        if one.group != PUSH_GROUP or life not in record.ended or one.freed_s is not None:
+            continue
+        ended_s = record.ended[life]
+        until_s = _free_s(plan, one, ended_s + HELD_S) + ASKED_S
+        later = [each for each in next_of[one.group, one.body] if each.at_s > ended_s]
+        at_s = later[0].at_s if later else history.now_s()
+        if at_s > until_s:
+            text = f"{one.body.decode()} is {one.member}'s, which ended at {ended_s:.3f} s; "
+            text += f"the next one gets it at {at_s:.3f} s" if later else "nobody gets it"
+            history.violate("nothing stays with a dead client", text, one.body)
+
+
+def _free_s(plan: Plan, one: Got, free_s: float) -> float:
+    """The time at which a message has to be free, put off by the faults that may put it off."""
+    for fault in sorted(plan.faults, key=lambda fault: fault.at_s):
+        if fault.at_s <= free_s and fault.end_s + HELD_S > free_s:
+            free_s = fault.end_s + HELD_S
+    return free_s

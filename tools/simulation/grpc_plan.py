@@ -1,0 +1,56 @@
+"""What one seed does to gRPC clients and their brokers: faults, each with its time. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.testing.machine.simulated import seeded
+from tools.simulation.plan import CLIENTS, GROUPS, LOAD_S, LONGEST_S, MOST_STEPS, Fault, Kind, Mode, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Brokers without slaves that write before they answer: whatever is answered with OK stays true, so that no
+# promise needs an excuse.
+MODE: Final = Mode(name_servers=1, quorum=False, sync_flush=True, replicas=1)
+KINDS: Final = (
+    Kind.KILL,
+    Kind.POWER,
+    Kind.STOP,
+    Kind.FREEZE,
+    Kind.CUT,
+    Kind.ONE_WAY,
+    Kind.ISOLATE,
+    Kind.RESET,
+    Kind.SLOW_LINK,
+    Kind.FLAKY_LINK,
+    Kind.CLIENT,
+)
+MOST_FAULTS: Final = 6
+# How many of the faults are a consumer's that it may be gone for its broker.
+LONG: Final = 0.15
+LONG_S: Final = 50.0
+
+
+def make_grpc_plan(seed: int, kinds: Collection[Kind] = KINDS) -> Plan:
+    """The plan of a seed; no kinds make a run without faults."""
+    dice = seeded(11 * seed + 7)
+    wanted = [kind for kind in KINDS if kind in kinds]
+    faults = []
+    for _ in range(dice.randint(1, MOST_FAULTS) if wanted else 0):
+        kind = dice.choice(wanted)
+        lasts_s = dice.choice((0.3, 2.0, 6.0, LONGEST_S)) * dice.random()
+        target, other = dice.choice(GROUPS if dice.random() < 0.7 else CLIENTS), ""
+        if kind in (Kind.KILL, Kind.POWER, Kind.STOP, Kind.FREEZE):
+            target = dice.choice(GROUPS)
+        elif kind is Kind.CLIENT:
+            target = dice.choice(CLIENTS)
+        elif kind in (Kind.CUT, Kind.ONE_WAY):
+            target, other = dice.choice(GROUPS), dice.choice(CLIENTS)
+            if dice.random() < 0.5:
+                target, other = other, target
+            if dice.random() < LONG:
+                lasts_s = LONG_S * dice.random()
+        at_s, steps, detail = dice.random() * LOAD_S, dice.randrange(MOST_STEPS), dice.random()
+        faults.append(Fault(at_s, lasts_s, kind, target, other, steps, detail))
+    return Plan(seed, MODE, tuple(sorted(faults, key=lambda fault: fault.at_s)))
