@@ -48,7 +48,7 @@ enum { NUMBER_DIGITS = 5, MAX_TOPICS = 100000 };
 enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 
 struct options {
-    const char *mode, *host, *topic, *group, *broker_name, *file;
+    const char *mode, *host, *topic, *group, *broker_name, *file, *frame;
     int port, header, connections, window, body, queues, count, pid, sql, max_bytes;
     long max_offset, ops, ahead, topics;
     double rate, warmup, duration;
@@ -269,9 +269,27 @@ static void put_body(struct template *t, int code) {
     }
 }
 
+/* A ready-made frame with a JSON header and the opaque 1000000. Nothing else of it changes: it may be signed. */
+static void load_template(struct template *t) {
+    static const char opaque[] = "\"opaque\":";
+    char buffer[65536];
+    FILE *file = fopen(opt.frame, "rb");
+    size_t length = file == NULL ? 0 : fread(buffer, 1, sizeof buffer, file);
+    if (length == 0) die("cannot read %s", opt.frame);
+    fclose(file);
+    put_bytes(t, buffer, (int)length);
+    char *at = memmem(t->bytes, (size_t)t->length, opaque, sizeof opaque - 1);
+    if (at == NULL) die("%s: no opaque", opt.frame);
+    t->at_opaque = (int)(at - t->bytes) + (int)sizeof opaque - 1;
+}
+
 static void build_template(struct template *t, int code) {
     char text[160];
     t->at_opaque = t->at_queue = t->at_born = t->at_offset = t->at_unique = t->at_body = t->at_number = -1;
+    if (opt.frame != NULL) {
+        load_template(t);
+        return;
+    }
     put_int(t, 0, 4);
     put_int(t, 0, 4);
     if (opt.header == JSON) {
@@ -361,7 +379,7 @@ static int encode_request(char *out, const struct template *t, const struct slot
     char *opaque = out + t->at_opaque + (t->at_opaque > shift_after ? shift : 0);
     if (opt.header == JSON) digits(opaque, slot->opaque);
     else store_int32(opaque, slot->opaque);
-    out[t->at_queue] = (char)('0' + slot->queue); /* always before the offset */
+    if (t->at_queue >= 0) out[t->at_queue] = (char)('0' + slot->queue); /* always before the offset */
     if (t->at_born >= 0) patch_born(out + t->at_born);
     if (t->at_unique >= 0) patch_unique(out + t->at_unique);
     if (t->at_body >= 0) memcpy(out + t->at_body, &slot->started_ns, 8);
@@ -770,7 +788,7 @@ static void usage(void) {
     die("send|batch|pull|deliver|echo|serve|sync [--host A] --port P --topic T [--header json|rocketmq] [--connections N]\n"
         "  [--window N] [--body BYTES] [--queues 1-10] [--count N] [--max-offset N] [--ops N] [--rate OPS_PER_SECOND]\n"
         "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]\n"
-        "  [--ahead BYTES] [--topics N] [--sql 0|1]");
+        "  [--ahead BYTES] [--topics N] [--sql 0|1] [--frame PATH]");
 }
 
 static void parse_options(int argc, char **argv) {
@@ -779,7 +797,7 @@ static void parse_options(int argc, char **argv) {
         {"window", 1, 0, 'w'},   {"body", 1, 0, 'b'},   {"queues", 1, 0, 'q'}, {"count", 1, 0, 'n'},       {"max-offset", 1, 0, 'm'},
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
         {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
-        {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},   {"max-bytes", 1, 0, 'B' + 128},
+        {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},   {"max-bytes", 1, 0, 'B' + 128}, {"frame", 1, 0, 'F'},
         {0, 0, 0, 0},
     };
     if (argc < 2) usage();
@@ -809,6 +827,7 @@ static void parse_options(int argc, char **argv) {
         case 'B': opt.broker_name = optarg; break;
         case 'N': opt.topics = atol(optarg); break;
         case 's': opt.sql = atoi(optarg); break;
+        case 'F': opt.frame = optarg; break;
         case 'B' + 128: opt.max_bytes = atoi(optarg); break;
         default: usage();
         }

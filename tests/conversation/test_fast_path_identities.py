@@ -16,6 +16,7 @@ from orbitmq.auth.users import User
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.fast_path import callers as callers_module
 from orbitmq.broker.fast_path.callers import Callers
+from orbitmq.settings.access import STATEFUL
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.wire.codes import RequestCode as Code
@@ -203,12 +204,15 @@ async def test_each_signature_is_checked_in_the_clear(runtime: SimulatedRuntime)
 
 
 @pytest.mark.behaviour("AU-31")
-async def test_over_tls_a_connection_is_checked_once_for_each_user(runtime: SimulatedRuntime) -> None:
-    async with Broker(runtime, settings(**ON)) as broker:
+@pytest.mark.parametrize("strategy", ["", STATEFUL])
+async def test_over_tls_or_by_strategy_a_connection_is_checked_once_for_each_user(
+    runtime: SimulatedRuntime, strategy: str
+) -> None:
+    async with Broker(runtime, settings(**ON, authentication_strategy=strategy)) as broker:
         client, other = Client(broker), Client(broker)
         await client.begin()
         for one in (client, other):
-            one.wire._protocol.secured = True  # type: ignore[attr-defined]
+            one.wire._protocol.secured = not strategy  # type: ignore[attr-defined]
         assert [(await client.send("root"))[0], await client.send("root")] == [0, (0, True)]
         assert await client.send("app", secret="wrong") == REFUSED
         assert [(await client.send())[0], await client.send()] == [0, (0, True)]

@@ -245,6 +245,7 @@ class BrokerConfig(Settings):
     authentication_enabled: bool = access.authentication()
     authorization_enabled: bool = access.authorization()
     auth_mode: str = access.mode()
+    authentication_strategy: str = access.strategy()
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     audit_log_file: str = setting("", "auditLogFile", path)

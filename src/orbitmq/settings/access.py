@@ -38,6 +38,11 @@ def mode() -> Any:
     return setting(ENFORCE, MODE, one_of(ENFORCE, OBSERVE), live=True)
 
 
+def strategy() -> Any:
+    """The class that says how often signatures are checked; empty: RocketMQ's default, of each request."""
+    return setting("", "authenticationStrategy", lambda _key, value: value)
+
+
 def first_user() -> Any:
     """The super user who is made at the first start."""
     return setting("", "initAuthenticationUser", keys("username", "password"), secret=True)
@@ -89,7 +94,8 @@ def _class_of(*names: str) -> Callable[[str], bool]:
 
 
 _PROVIDER: Final = "nothing, or RocketMQ's default: other classes do not run here"
-_STRATEGY: Final = "nothing, or one of RocketMQ's two: each request is checked here"
+STATEFUL: Final = f"{_AUTH}authentication.strategy.StatefulAuthenticationStrategy"
+_STRATEGY: Final = "nothing, or one of RocketMQ's two"
 _LISTED: Final = "nothing: no request is served here without an identity"
 _ALONE: Final = (
     "with authenticationEnabled=true a broker without replicas, or innerClientAuthenticationCredentials, "

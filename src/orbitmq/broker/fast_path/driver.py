@@ -39,6 +39,7 @@ from orbitmq.broker.statistics import Counters
 from orbitmq.message import reserved
 from orbitmq.message.ids import month_borders_ms, pack_ip
 from orbitmq.runtime.seam import HostFacts
+from orbitmq.settings.access import STATEFUL
 from orbitmq.store import StoreClosedError
 from orbitmq.store.log.append import pack_host
 from orbitmq.store.ports import HotStore
@@ -95,6 +96,7 @@ class FastPath:
         self._host = host
         self._resume = resume
         self._asks = config.authentication_enabled
+        self._checks_each = config.authentication_strategy != STATEFUL
         self._callers = Callers()
         self._role = role
         self._store = store
@@ -356,7 +358,7 @@ class FastPath:
         frames = self._frames
         if self._asks:
             frames.keys.caller = connection.caller or NOBODY
-            frames.keys.signed = not connection.secured
+            frames.keys.signed = self._checks_each and not connection.secured
         frames.sends.holds = durability.holds
         found = frames.pulls.found
         try:
