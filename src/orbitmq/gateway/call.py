@@ -85,6 +85,10 @@ class Call(Protocol):
         """
         ...
 
+    async def write_framed(self, data: bytes) -> None:
+        """As :meth:`write`, for messages that have gRPC's prefix already."""
+        ...
+
     def rest(self, seconds: float) -> None:
         """Read nothing from the client's connection for this time; what has come is handled."""
         ...

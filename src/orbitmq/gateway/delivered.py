@@ -6,19 +6,55 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from orbitmq.gateway import schema
+from orbitmq.gateway import plain_deliveries, schema
 from orbitmq.gateway.incoming import RESERVED
 from orbitmq.gateway.messages import duration, new, timestamp
 from orbitmq.gateway.schema import DigestType, Encoding, MessageType
 from orbitmq.message import property_names as names
 from orbitmq.message import sysflag
 from orbitmq.message.compression import decompress
+from orbitmq.message.ids import unpack_host
 from orbitmq.message.numbers import INT32, whole_number
 from orbitmq.message.record import Record
 from orbitmq.wire.addresses import joined
 
 _TIMERS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 _MAX_INSTANT_MS = 253_402_300_799_000  # the end of the year 9999, protobuf's last
+
+
+# What the plain way does with a property; it leaves others to the user.
+PLAIN_NAMES: Final = {
+    **{name.encode(): plain_deliveries.SKIPPED for name in RESERVED},
+    **{
+        name.encode(): plain_deliveries.UNUSUAL
+        for name in (
+            *_TIMERS,
+            names.TRANSACTION_PREPARED,
+            names.SHARDING_KEY,
+            names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+            names.DLQ_ORIGIN_TOPIC,
+            names.DLQ_ORIGIN_MESSAGE_ID,
+        )
+    },
+    names.TAGS.encode(): plain_deliveries.TAG,
+    names.KEYS.encode(): plain_deliveries.KEYS,
+    names.UNIQ_KEY.encode(): plain_deliveries.ID,
+    names.BORN_HOST.encode(): plain_deliveries.BORN_HOST,
+    names.TRACE_CONTEXT.encode(): plain_deliveries.TRACE,
+}
+
+
+def digest_of(body: bytes) -> bytes:
+    """The checksum that clients get: MD5, because each of them computes CRC32 in a way of its own.
+
+    Nobody's security depends on it.
+    """
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
+
+
+def host_of(raw: bytes) -> bytes:
+    """A host of a record as text."""
+    return joined(*unpack_host(raw)).encode()
 
 
 def body_of(record: Record) -> bytes:
@@ -69,13 +105,11 @@ def kind_of(properties: Mapping[str, str]) -> MessageType:
 def _system(
     record: Record, properties: Mapping[str, str], body: bytes, handle: str, attempt: int
 ) -> schema.SystemProperties:
-    # MD5 because each client computes CRC32 in a way of its own; nobody's security depends on it.
-    digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system = new(
         schema.SystemProperties,
         keys=properties.get(names.KEYS, "").split(),
         message_id=properties.get(names.UNIQ_KEY) or record.message_id,
-        body_digest=new(schema.Digest, type=DigestType.MD5, checksum=digest),
+        body_digest=new(schema.Digest, type=DigestType.MD5, checksum=digest_of(body).decode()),
         body_encoding=Encoding.IDENTITY,
         message_type=kind_of(properties),
         born_timestamp=_instant(record.born_timestamp),

@@ -20,10 +20,12 @@ from orbitmq.gateway import delivered, receipts, schema
 from orbitmq.gateway.call import Call, CallError
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
+from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.held import INVISIBLE_MS, HeldMessages
 from orbitmq.gateway.messages import milliseconds, new, timestamp
 from orbitmq.gateway.names import group_name, topic_name
 from orbitmq.gateway.order import OrderWarnings
+from orbitmq.gateway.plain_deliveries import PlainDeliveries
 from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.settings import POLL_MS
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
@@ -44,6 +46,8 @@ INVISIBLE_LIMITS_MS: Final = (10_000, 12 * 3600 * 1000)
 ANSWER_BEFORE_MS: Final = 1500
 # The invisible time left to messages that could not be written to the client.
 AT_ONCE_MS: Final = 1
+# Responses that are written together.
+PIECE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class Receives:
         self._log = LogLimiter(log)
         self._waiting: dict[_Waiting, PopRequest] = {}
         self._stopping = False
+        self._plain = PlainDeliveries(delivered.PLAIN_NAMES, delivered.digest_of, delivered.host_of)
+        self._head = prefixed(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
 
     async def receive(self, call: Call) -> None:
         """A status, the messages, and the time of their delivery."""
@@ -266,6 +272,10 @@ class Receives:
 
     async def _deliver(self, call: Call, who: Caller, asked: _Asked, popped: Popped) -> None:
         """Write the messages; those that cannot be written become visible at once."""
+        responses = self._responses(asked, popped)
+        if responses:
+            await self._deliver_plain(call, who, asked, popped, responses)
+            return
         messages = await self._taken(who, asked, popped)
         if not messages:
             await self._answer(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
@@ -286,6 +296,44 @@ class Receives:
         finally:
             for message in messages[written:]:
                 await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
+
+    def _responses(self, asked: _Asked, popped: Popped) -> list[bytes] | None:
+        """The responses for the messages of a pop, framed; None: one of them is unusual."""
+        pop, broker = asked.pop, self._config.broker_name
+        if pop.ordered or popped.order_counts:
+            return None
+        heads: dict[int, bytes] = {}
+        for (kind, queue), start in popped.starts.items():
+            if kind != pop_info.NORMAL:
+                return None
+            receipt = (start, popped.pop_time_ms, pop.invisible_ms, popped.revive_queue, kind, broker, queue)
+            heads[int(queue)] = "".join(f"{word} " for word in receipt).encode()
+        resource = new(schema.Message, topic=asked.topic).SerializeToString()
+        tags = frozenset(tag.encode() for tag in asked.tags)
+        return self._plain.responses(popped.body, pop.topic.encode(), resource, tags, heads)
+
+    async def _deliver_plain(
+        self, call: Call, who: Caller, asked: _Asked, popped: Popped, responses: list[bytes]
+    ) -> None:
+        """Write responses, several at a time; messages that cannot be written become visible at once."""
+        if asked.renews:
+            self._keep(who, asked.pop, popped)
+        out, size, written = [self._head], 0, 0
+        try:
+            for number, response in enumerate(responses, start=1):
+                self._quotas.delivered(call, who, asked.pop.topic, len(response) - PREFIX_BYTES)
+                out.append(response)
+                size += len(response)
+                last = number == len(responses)
+                if last:
+                    out.append(prefixed(self._now()))
+                if last or size >= PIECE_BYTES:
+                    await call.write_framed(b"".join(out))
+                    out, size, written = [], 0, number
+        finally:
+            if written < len(responses):
+                for message in (await self._taken(who, asked, popped))[written:]:
+                    await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
     def _keep(self, who: Caller, pop: PopRequest, popped: Popped) -> None:
         """Renew the invisible time of the messages while their client lives."""

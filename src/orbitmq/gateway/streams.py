@@ -197,6 +197,9 @@ class StreamCall:
             await self._wake
 
     async def write(self, message: bytes) -> None:
+        await self.write_framed(prefixed(message))
+
+    async def write_framed(self, data: bytes) -> None:
         while self.out and not self.gone.is_set():
             await self._room()
         if self.gone.is_set():
@@ -204,7 +207,6 @@ class StreamCall:
         if not self.answered:
             self.answered = True
             self._carrier.begin_answer(self)
-        data = prefixed(message)
         if not self._carrier.queues(len(data)):
             raise CallError(
                 GrpcStatus.RESOURCE_EXHAUSTED, "the client does not read what its calls are answered"
