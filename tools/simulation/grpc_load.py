@@ -48,6 +48,10 @@ class LostError(OrbitError):
     """A call has no answer, or another one than it should."""
 
 
+class RefusedError(LostError):
+    """A receive is answered with a code."""
+
+
 @dataclass(slots=True)
 class Got:
     """One delivery of a message.
@@ -77,10 +81,15 @@ class Got:
 
 @dataclass
 class Record:
-    """What gRPC consumers got, and when each life of them ended."""
+    """What gRPC consumers got, and when each life of them ended.
+
+    Attributes:
+        lost: the brokers whose answers to push consumers did not all arrive.
+    """
 
     got: list[Got] = field(default_factory=list)
     ended: dict[str, float] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
 
 
 class Caller(RpcClient):
@@ -106,7 +115,7 @@ class Caller(RpcClient):
     async def received(self, request: schema.ReceiveMessageRequest) -> list[schema.Message]:
         answer = received(await self._called("ReceiveMessage", request, WAIT_S + TIMEOUT_S))
         if answer.code not in (Code.OK, Code.MESSAGE_NOT_FOUND):
-            raise LostError(f"ReceiveMessage: {answer.code} {answer.text}")
+            raise RefusedError(f"ReceiveMessage: {answer.code} {answer.text}")
         return answer.messages
 
     async def greet(self, kind: int, topic: str) -> None:
@@ -217,7 +226,7 @@ class GrpcLoad(Lives):
         request = new(schema.SendMessageRequest, messages=[one])
         answer = await client.asked("SendMessage", request, schema.SendMessageResponse)
         if answer.status.code == Code.OK:
-            sent.acked_s = self._history.now_s()
+            sent.acked_s, sent.queue = self._history.now_s(), MessageQueue(topic, broker, -1)
         else:
             self._history.note("producer", f"{body.decode()}: {answer.status.message[:160]}")
 
@@ -241,6 +250,10 @@ class GrpcLoad(Lives):
         )  # fmt: skip
         self._record.got.append(got)
         return got
+
+    def lost(self, broker: str) -> None:
+        """Note that an answer of a broker to a push consumer may be lost."""
+        self._record.lost.add(broker)
 
     def handled(self, got: Got) -> None:
         """A message is handled: what its client tells of that counts, whether it is answered or not."""
@@ -309,7 +322,12 @@ class _Member:
             renew=self._renews,
             attempt=self._attempt or None,
         )
-        messages = await client.received(request)
+        try:
+            messages = await client.received(request)
+        except LostError as error:
+            if self._renews and not isinstance(error, RefusedError):
+                self._load.lost(self._broker)
+            raise
         note = partial(self._load.note, self._group, self._name, self._broker, self._attempt)
         self._has.extend(map(note, messages))
         self._attempt = ""
@@ -375,7 +393,10 @@ class _Member:
             invisible_duration=duration(int(RETRY_S * 1000)),
         )
         one.freed_s = self._load.now_s() + RETRY_S
-        await client.asked("ChangeInvisibleDuration", request, schema.ChangeInvisibleDurationResponse)
+        method, form = "ChangeInvisibleDuration", schema.ChangeInvisibleDurationResponse
+        answer = await client.asked(method, request, form)
+        if answer.status.code not in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
+            raise LostError(f"{method}: {answer.status.code} {answer.status.message}")
 
     async def _give_up(self, client: Caller, one: Got) -> None:
         request = new(
