@@ -3,66 +3,41 @@
 A group of a master and a slave has one address, which leads to the broker that serves now, as a virtual
 address does. Its master is killed, its slave acts, the master comes back: what a simple consumer received
 before, it acknowledges at the acting slave. What a push consumer works on stays with it then, and also when a
-broker is killed and started again, although another member of its group is there.
+broker is killed and started again, although another member of its group is there. When the answer to a
+receive in order is lost, the next try gets its messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from benchmarks.faults.relay import End, Link
 from benchmarks.ports import free_ports
 from benchmarks.servers import Ours, Server
 from tests.interop.acting_cells import ACTING, active, until
 from tests.interop.grpc_clients import LIMIT_S, Client
-from tests.interop.grpc_running import Running
+from tests.interop.grpc_running import Door, Running
 from tests.interop.replica_cells import caught_up
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, GroupSettings
 
 TOPIC, GROUP = "owned", "owners"
+# A topic and its group, both in order.
+FIFO = "ordered"
 HELD = 4
+# Longer than a consumer waits for the answer to a receive: poll time 20 s, and 10 s.
+LOST_S = 40.0
 # When the invisible time of what a consumer got is over, unless the broker renews it.
 INVISIBLE_S = 65.0
 # In which a message that is there again reaches a consumer.
 LINGER_S = 5.0
 # In which the slave copies the tables of its master.
 TABLES_S = 2.0
-
-
-class Door:
-    """One address, which leads to the broker that serves now."""
-
-    def __init__(self, port: int) -> None:
-        self._loop = asyncio.new_event_loop()
-        here = End("127.0.0.1", free_ports())
-        self._link = Link("door", here, End("127.0.0.1", port))
-        self.address = str(here)
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._wait(self._link.start())
-
-    def lead_to(self, broker: Server) -> None:
-        """New connections go to this broker; those to another one break."""
-        self._link.target = End("127.0.0.1", broker.port)
-        self._loop.call_soon_threadsafe(self._link.reset)
-
-    def close(self) -> None:
-        self._wait(self._link.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _wait(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
 
 class Brokers:
@@ -100,6 +75,13 @@ class Brokers:
             while not await admin.brokers.list():
                 await asyncio.sleep(0.1)
             await admin.topics.create(TOPIC, queues=4)
+            await admin.topics.create(FIFO, queues=1, attributes={"message.type": "FIFO"})
+            await admin.groups.create(FIFO, GroupSettings(orderly=True))
+
+    @property
+    def address(self) -> str:
+        """The master itself, past the door."""
+        return self._master.address
 
     def lose(self) -> None:
         """Kill the master. Its slave acts; without a slave it is started again at once."""
@@ -112,7 +94,7 @@ class Brokers:
         time.sleep(TABLES_S)
         self._master.kill()
         until(lambda: active(slave), "the slave acts")
-        self.door.lead_to(slave)
+        self.door.lead_to(slave.port)
 
     def bring_back(self) -> None:
         """Start the master again, and wait until it serves."""
@@ -120,7 +102,7 @@ class Brokers:
         assert slave is not None
         self._master = self._start("master")
         until(lambda: active(self._master) and not active(slave), "the master works again")
-        self.door.lead_to(self._master)
+        self.door.lead_to(self._master.port)
 
     def members(self) -> int:
         """How many members the group has."""
@@ -187,6 +169,27 @@ def held(client: Client, folder: Path, *, slave: bool) -> str:
         )
 
 
+def answer_lost(client: Client, folder: Path, count: int) -> str:
+    """What is wrong when the answer to a receive in order is lost: the next try is to get its messages."""
+    with brokers(folder, slave=False) as (group, stack):
+        consumer = Running(client, "push", group.door.address, FIFO, FIFO, 10 * count)
+        stack.callback(consumer.end)
+        # It receives, before an answer is lost.
+        client.run("fifo", group.address, FIFO, "-", 1)
+        consumer.wait_for(lambda: len(consumer.lines) == 1)
+        time.sleep(1)
+        group.door.lose_answers()
+        client.run("fifo", group.address, FIFO, "-", count)
+        time.sleep(LOST_S)
+        if early := consumer.bodies("body")[1:]:
+            return f"{early[:3]} came although answers are lost"
+        group.door.heal()
+        consumer.wait_for(lambda: len(consumer.bodies("body")) > count)
+        found = [(line["body"], line["attempt"]) for line in consumer.lines[1:]]
+        wanted = [(f"body-{number}", 1) for number in range(count)]
+        return "" if found == wanted else f"got {found[:5]} of {len(found)}, not {wanted[:5]} of {count}"
+
+
 def _nothing_more(client: Client, group: Brokers, stack: ExitStack, began: float) -> str:
     """What a consumer gets when the time of what was received is over; empty: nothing, all was done."""
     time.sleep(max(0.0, began + INVISIBLE_S - time.monotonic()))
@@ -206,10 +209,8 @@ def cells(clients: Sequence[Client], folder: Path, count: int) -> Iterator[tuple
         runs += [
             (f"{client.name}: receipts at an acting slave", partial(receipts, client, place / "a", count)),
             (f"{client.name}: holds, broker killed", partial(held, client, place / "b", slave=False)),
-            (
-                f"{client.name}: holds, slave acts",
-                partial(held, client, place / "c", slave=True),
-            ),
+            (f"{client.name}: holds, slave acts", partial(held, client, place / "c", slave=True)),
+            (f"{client.name}: answer in order lost", partial(answer_lost, client, place / "d", count)),
         ]
     with ThreadPoolExecutor(len(runs)) as pool:
         for name, started in [(name, pool.submit(run)) for name, run in runs]:

@@ -1,7 +1,8 @@
-"""Programs that run while a cell of `make interop-grpc` does something else: `orbitmq up`, a client's."""
+"""What runs while a cell of `make interop-grpc` does something else: `orbitmq up`, a client, a relay."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,8 +14,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.relay import End, Link
+from benchmarks.ports import free_ports
 from benchmarks.servers import child_settings
 from tests.interop.grpc_clients import LIMIT_S, ROOT, Client, Line
+
+
+class Door:
+    """One address, which leads to the broker that serves now."""
+
+    def __init__(self, port: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        here = End("127.0.0.1", free_ports())
+        self._link = Link("door", here, End("127.0.0.1", port))
+        self.address = str(here)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._wait(self._link.start())
+
+    def lead_to(self, port: int) -> None:
+        """New connections go to the broker at this port; those to another one break."""
+        self._link.target = End("127.0.0.1", port)
+        self._loop.call_soon_threadsafe(self._link.reset)
+
+    def lose_answers(self) -> None:
+        """Keep back what the broker says, until :meth:`heal`."""
+        self._loop.call_soon_threadsafe(self._link.back.cut)
+
+    def heal(self) -> None:
+        self._loop.call_soon_threadsafe(self._link.heal)
+
+    def close(self) -> None:
+        self._wait(self._link.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
 
 @contextmanager

@@ -51,6 +51,8 @@ public final class Calls {
         Map<String, FilterExpression> all = Collections.singletonMap(topic, FilterExpression.SUB_ALL);
         if (args[0].equals("send")) {
             send(configuration, topic, count);
+        } else if (args[0].equals("fifo")) {
+            fifo(configuration, topic, count);
         } else if (args[0].equals("flights")) {
             flights(configuration, topic, args[3]);
         } else if (args[0].equals("steady")) {
@@ -88,6 +90,16 @@ public final class Calls {
                 String id = producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setTag("tag").setKeys("key-" + i)
                     .addProperty("number", "" + i).setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId().toString();
                 say("{\"id\": \"" + id + "\"}");
+            }
+        }
+    }
+
+    private static void fifo(ClientConfiguration configuration, String topic, int count) throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration).setTopics(topic)
+                .build()) {
+            for (int i = 0; i < count; i++) {
+                say("{\"id\": \"" + producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setMessageGroup("one")
+                    .setBody(("body-" + i).getBytes(StandardCharsets.UTF_8)).build()).getMessageId() + "\"}");
             }
         }
     }

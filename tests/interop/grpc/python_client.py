@@ -3,13 +3,14 @@
     python_client.py ROLE ENDPOINT TOPIC GROUP COUNT
 
 The variables ACCESS_KEY and SECRET_KEY of the environment are its keys, when they are set. ROLE is send,
-flights, steady, simple, late, push, hold, sql, fail, transact, die, answer or recall. What is sent: bodies
-``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``. What is received is acknowledged.
-``flights`` sends the lines of the file GROUP: tag, key (or none) and body. ``steady`` sends 50 a second,
-whatever becomes of each; ``fail`` fails to handle what comes; ``sql`` takes numbers from 10 on. ``transact``
-commits one message, rolls one back, and leaves one to the question of the broker. ``die`` leaves one and ends
-without a goodbye; ``answer`` waits for one question. ``recall`` takes back one of two delayed messages.
-``late`` acknowledges only after a line of input; the listeners of ``hold`` end only then.
+fifo, flights, steady, simple, late, push, hold, sql, fail, transact, die, answer or recall. What is sent:
+bodies ``body-<n>`` with key ``key-<n>``, tag ``tag`` and property ``number``; ``fifo`` sends bodies only, of
+one message group. What is received is acknowledged. ``flights`` sends the lines of the file GROUP: tag, key
+(or none) and body. ``steady`` sends 50 a second, whatever becomes of each; ``fail`` fails to handle what
+comes; ``sql`` takes numbers from 10 on. ``transact`` commits one message, rolls one back, and leaves one to
+the question of the broker. ``die`` leaves one and ends without a goodbye; ``answer`` waits for one question.
+``recall`` takes back one of two delayed messages. ``late`` acknowledges only after a line of input; the
+listeners of ``hold`` end only then.
 """
 
 import json
@@ -68,6 +69,16 @@ def send(configuration, topic, _group, count):
         message.keys = f"key-{number}"
         message.tag = "tag"
         message.add_property("number", str(number))
+        say(id=producer.send(message).message_id)
+    producer.shutdown()
+
+
+def fifo(configuration, topic, _group, count):
+    producer = Producer(configuration, (topic,))
+    producer.startup()
+    for number in range(count):
+        message = message_of(topic, f"body-{number}")
+        message.message_group = "one"
         say(id=producer.send(message).message_id)
     producer.shutdown()
 
@@ -249,7 +260,7 @@ def push(configuration, topic, group, count, result=ConsumeResult.SUCCESS, rest_
 def main(role, endpoint, topic, group, count):
     credentials = Credentials(os.environ.get("ACCESS_KEY", ""), os.environ.get("SECRET_KEY", ""))
     configuration = ClientConfiguration(endpoint, credentials)
-    roles = (send, flights, steady, simple, late, push, hold, sql, fail, transact, die, answer, recall)
+    roles = (send, fifo, flights, steady, simple, late, push, hold, sql, fail, transact, die, answer, recall)
     {each.__name__: each for each in roles}[role](configuration, topic, group, int(count))
 
 
