@@ -15,7 +15,7 @@ from orbitmq import Credentials
 from orbitmq.auth.users import User
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.fast_path import callers as callers_module
-from orbitmq.broker.fast_path.callers import Callers
+from orbitmq.broker.fast_path.callers import SignedCallers
 from orbitmq.settings.access import STATEFUL
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
@@ -295,7 +295,7 @@ async def test_waiting_pulls_of_who_lost_the_right_are_refused(runtime: Simulate
 
 def test_rights_that_take_too_much_memory_are_given_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers_module, "MAX_BYTES", 3000)
-    callers = Callers()
+    callers = SignedCallers()
     user = User("app", Secret("x"))
     first = callers.of(user, "10.0.0.1")
     assert callers.of(user, "10.0.0.1") is first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.auth.users import User
-from orbitmq.broker.fast_path.keys import Caller
+from orbitmq.broker.fast_path.keys import SignedCaller
 
 # Of all callers' rights together. A thousand users, each with ten thousand topics, take a sixth of it.
 MAX_BYTES: Final = 64 << 20
@@ -13,22 +13,22 @@ MAX_BYTES: Final = 64 << 20
 _CALLER_BYTES: Final = 1_000
 
 
-class Callers:
+class SignedCallers:
     """Callers by user and address: a rule may count for some addresses only.
 
     A caller that is forgotten is closed: the next request of its user goes to the gate, and makes a new one.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, Caller]] = {}
+        self._known: dict[str, dict[str, SignedCaller]] = {}
         self._bytes = 0
 
-    def of(self, user: User, address: str) -> Caller:
+    def of(self, user: User, address: str) -> SignedCaller:
         """The caller, with what it has been let do so far."""
         known = self._known.setdefault(user.name, {})
         caller = known.get(address)
         if caller is None:
-            caller = known[address] = Caller(user.name, user.key)
+            caller = known[address] = SignedCaller(user.name, user.key)
             self.grew(_CALLER_BYTES)
         return caller
 

@@ -22,10 +22,10 @@ from orbitmq.broker.events import (
     TopicChanged,
 )
 from orbitmq.broker.fast_path import layout
-from orbitmq.broker.fast_path.callers import Callers
+from orbitmq.broker.fast_path.callers import SignedCallers
 from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import HeldFrame, Resume
-from orbitmq.broker.fast_path.keys import NOBODY, Caller
+from orbitmq.broker.fast_path.keys import NOBODY, SignedCaller
 from orbitmq.broker.fast_path.permits import Permits
 from orbitmq.broker.fast_path.timed import Chunk
 from orbitmq.broker.messaging.held_pulls import LongPolling
@@ -97,7 +97,7 @@ class FastPath:
         self._resume = resume
         self._asks = config.authentication_enabled
         self._checks_each = config.authentication_strategy != STATEFUL
-        self._callers = Callers()
+        self._callers = SignedCallers()
         self._role = role
         self._store = store
         self._durability = durability
@@ -260,7 +260,7 @@ class FastPath:
         if sender.passed_by:
             return
         user = sender.user
-        caller: Caller | None = connection.caller
+        caller: SignedCaller | None = connection.caller
         if caller is None or not caller.is_open or caller.name != user.name:
             caller = connection.caller = self._callers.of(user, connection.remote[0])
         field = _SEND_TOPICS.get(command.code)

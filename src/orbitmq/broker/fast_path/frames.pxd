@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t
 
 from orbitmq.broker.fast_path.fields cimport Fields
-from orbitmq.broker.fast_path.keys cimport Keys
+from orbitmq.broker.fast_path.keys cimport FrameKeys
 from orbitmq.broker.fast_path.pulls cimport Pulls
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.sends cimport Sends
@@ -24,7 +24,7 @@ cdef class FastFrames:
     cdef readonly NameTable topics
     cdef readonly Sends sends
     cdef readonly Pulls pulls
-    cdef readonly Keys keys
+    cdef readonly FrameKeys keys
     cdef readonly Responses now, later
     cdef public bint lite_pull
     cdef public int reason

@@ -19,7 +19,7 @@ import cython
 
 from orbitmq.broker.fast_path import layout
 from orbitmq.broker.fast_path.fields import Fields
-from orbitmq.broker.fast_path.keys import Keys
+from orbitmq.broker.fast_path.keys import FrameKeys
 from orbitmq.broker.fast_path.names import NameTable
 from orbitmq.broker.fast_path.pulls import Pulls
 from orbitmq.broker.fast_path.responses import Responses
@@ -89,7 +89,7 @@ class FastFrames:
     ) -> None:
         self.scan = HeaderScan()
         fields = Fields(self.scan)
-        self.keys = Keys(fields)
+        self.keys = FrameKeys(fields)
         self.topics = NameTable(layout.T_WIDTH)
         self.now = Responses(texts, NOW_BYTES)
         self.sends = Sends(

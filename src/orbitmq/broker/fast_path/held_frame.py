@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from orbitmq.broker.fast_path.keys import Caller
+from orbitmq.broker.fast_path.keys import SignedCaller
 from orbitmq.message.sysflag import PullFlag
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
@@ -35,7 +35,7 @@ class HeldFrame:
         connection: ServerConnection,
         frame: bytes,
         offset: int,
-        caller: Caller | None,
+        caller: SignedCaller | None,
         answer: Callable[[HeldFrame], bool | None],
         ordinary: Resume,
     ) -> None:

@@ -12,7 +12,7 @@ ctypedef uint8_t* bytes_out
 cdef int ACCESS_KEY, SIGNATURE, ZONE_NAME, ZONE_MODE, PULL, SIGNED, CONTENT_BYTES
 
 @cython.final
-cdef class Caller:
+cdef class SignedCaller:
     cdef readonly str name
     cdef object key
     cdef const uint8_t[::1] text
@@ -20,12 +20,12 @@ cdef class Caller:
     cdef public bint is_open
 
 @cython.final
-cdef class Keys:
+cdef class FrameKeys:
     cdef Fields fields
     cdef HeaderScan scan
     cdef int64_t[::1] slots, order
     cdef public bint asks
-    cdef public Caller caller
+    cdef public SignedCaller caller
     cdef public bint signed
     cdef public object chunk
     cdef object data, content

@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
 """Who takes the fast path of a broker that asks for keys: callers whom the gate has let pass before.
 
-A :class:`Caller` has a byte for each topic and each (group, topic) that its user may use. The gate decides
-about a caller's first request for each of them; the byte is set when it lets that pass. A request without its
-byte, of another user, or with a wrong signature is left to the handlers, and so to the gate.
+A :class:`SignedCaller` has a byte for each topic and each (group, topic) that its user may use. The gate
+decides about its first request for each of them; the byte is set when it lets that pass. A request without
+its byte, of another user, or with a wrong signature is left to the handlers, and so to the gate.
 
 Typed in ``keys.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -40,7 +40,7 @@ SIGNED = layout.MAX_SLOTS - 3
 CONTENT_BYTES = 64 * 1024
 
 
-class Caller:
+class SignedCaller:
     """A user at one address, and what the gate has let it do.
 
     Args:
@@ -81,11 +81,11 @@ def _more(rights: Readable, row: int) -> int:
     return 0 if row < len(rights) else max(row + 1, 2 * len(rights)) - len(rights)
 
 
-NOBODY = Caller("nobody", SigningKey(Secret("")))
+NOBODY = SignedCaller("nobody", SigningKey(Secret("")))
 NOBODY.is_open = False
 
 
-class Keys:
+class FrameKeys:
     """Asked about each frame by the two halves of the fast path.
 
     Args:

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.broker.fast_path.fields cimport Fields
-from orbitmq.broker.fast_path.keys cimport Keys
+from orbitmq.broker.fast_path.keys cimport FrameKeys
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.names cimport FieldTable, NameTable
 from orbitmq.broker.fast_path.notes cimport PullNotes
@@ -28,7 +28,7 @@ cdef class Pulls:
     cdef Appender a
     cdef Lookup lookup
     cdef Fields fields
-    cdef Keys keys
+    cdef FrameKeys keys
     cdef HeaderScan scan
     cdef int64_t[::1] slots
     cdef NameTable topics

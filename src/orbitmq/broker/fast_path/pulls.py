@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orbitmq.broker.fast_path.fields import Fields
-    from orbitmq.broker.fast_path.keys import Keys
+    from orbitmq.broker.fast_path.keys import FrameKeys
     from orbitmq.broker.fast_path.responses import Responses
     from orbitmq.runtime.buffers import Readable
     from orbitmq.store.log.appender import Appender
@@ -107,7 +107,7 @@ class Pulls:
         appender: Appender,
         lookup: Lookup,
         fields: Fields,
-        keys: Keys,
+        keys: FrameKeys,
         topics: NameTable,
         answers: Responses,
         *,

@@ -3,7 +3,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
 from orbitmq.broker.fast_path.fields cimport Fields
-from orbitmq.broker.fast_path.keys cimport Keys
+from orbitmq.broker.fast_path.keys cimport FrameKeys
 from orbitmq.broker.fast_path.properties cimport Properties
 from orbitmq.broker.fast_path.responses cimport Responses
 from orbitmq.broker.fast_path.names cimport FieldTable, NameTable
@@ -24,7 +24,7 @@ cdef int ONE_WAY, MAX_BATCH_ITEMS, MIN_ITEM_BYTES, ID_CHARS, LATER_BYTES, SYS_OR
 cdef class Sends:
     cdef Appender a
     cdef Fields fields
-    cdef Keys keys
+    cdef FrameKeys keys
     cdef HeaderScan scan
     cdef int64_t[::1] slots
     cdef NameTable topics

@@ -19,7 +19,7 @@ from orbitmq.store.queues import layout as store_layout
 
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.fields import Fields
-    from orbitmq.broker.fast_path.keys import Keys
+    from orbitmq.broker.fast_path.keys import FrameKeys
     from orbitmq.broker.fast_path.layout import Texts
     from orbitmq.broker.fast_path.names import NameTable
     from orbitmq.runtime.buffers import Readable
@@ -95,7 +95,7 @@ class Sends:
         self,
         appender: Appender,
         fields: Fields,
-        keys: Keys,
+        keys: FrameKeys,
         topics: NameTable,
         texts: Texts,
         now: Responses,
