@@ -78,6 +78,11 @@ class Got:
     freed_s: float | None = None
     done_s: float | None = None
 
+    def may_come_again(self, at_s: float) -> None:
+        """Note what the client says first: a repetition of a request whose answer was lost changes nothing."""
+        if self.freed_s is None:
+            self.freed_s = at_s
+
 
 @dataclass
 class Record:
@@ -257,7 +262,7 @@ class GrpcLoad(Lives):
 
     def handled(self, got: Got) -> None:
         """A message is handled: what its client tells of that counts, whether it is answered or not."""
-        got.freed_s = self._history.now_s()
+        got.may_come_again(self._history.now_s())
         self._history.by_group.setdefault(got.group, set()).add(got.body)
 
     @property
@@ -382,7 +387,7 @@ class _Member:
     async def _fail(self, client: Caller, one: Got) -> None:
         """A message fails: its client says when it is to come again, or lets its time run out."""
         if not self._renews and sum(one.body) % 2:
-            one.freed_s = one.popped_s + INVISIBLE_S
+            one.may_come_again(one.popped_s + INVISIBLE_S)
             return
         request = new(
             schema.ChangeInvisibleDurationRequest,
@@ -392,7 +397,7 @@ class _Member:
             message_id="m",
             invisible_duration=duration(int(RETRY_S * 1000)),
         )
-        one.freed_s = self._load.now_s() + RETRY_S
+        one.may_come_again(self._load.now_s() + RETRY_S)
         method, form = "ChangeInvisibleDuration", schema.ChangeInvisibleDurationResponse
         answer = await client.asked(method, request, form)
         if answer.status.code not in (Code.OK, Code.INVALID_RECEIPT_HANDLE):
