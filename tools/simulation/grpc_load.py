@@ -79,7 +79,7 @@ class Got:
     done_s: float | None = None
 
     def may_come_again(self, at_s: float) -> None:
-        """Note what the client says first: a repetition of a request whose answer was lost changes nothing."""
+        """Note what the client says first: to repeat a request whose answer was lost changes nothing."""
         if self.freed_s is None:
             self.freed_s = at_s
 
