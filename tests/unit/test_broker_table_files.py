@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -368,6 +369,30 @@ async def test_a_flush_that_is_cancelled_is_on_disk_before_the_next_one(runtime:
     again = Tables(runtime)
     assert "a" in again.topics
     assert "b" in again.topics
+
+
+async def test_a_flush_that_is_cancelled_while_the_disk_refuses_leaves_no_error_behind(
+    runtime: SimulatedRuntime,
+) -> None:
+    threads = HeldThreads()
+    tables = Tables(replace(runtime, threads=threads))
+    noticed: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, found: noticed.append(found["message"]))
+    runtime.files.fail("pwrite", "tables.journal")
+    flush = asyncio.create_task(tables.create("a"))
+    await asyncio.sleep(1)
+    flush.cancel()
+    await asyncio.sleep(1)
+    threads.go.set()
+    await asyncio.wait({flush})
+    assert flush.cancelled()
+    del flush
+    await asyncio.sleep(0)
+    gc.collect()
+    assert noticed == []
+    await tables.persistence.flush(TOPICS)
+    runtime.files.crash()
+    assert "a" in Tables(runtime).topics
 
 
 async def test_a_change_made_while_a_table_file_is_written_is_not_taken_for_saved(

@@ -233,6 +233,8 @@ class Persistence:
             await asyncio.wait({working})
         except asyncio.CancelledError:
             await asyncio.wait({working})
+            # When the disk refused, the next flush says so: the changes are still unsaved.
+            working.exception()
             raise
         working.result()
 
