@@ -52,7 +52,7 @@ def test_a_seed_that_fails_is_shown_with_the_faults_that_matter(
         lines = ((1.5, "CHECK", "nothing crashes: a connection"),)
         return Outcome(plan, violations, lines, 20.0, 9, 8, 7, {})
 
-    monkeypatch.setattr(command, "simulate", fails_by_resets)
+    monkeypatch.setattr(command, "run_plan", fails_by_resets)
     assert main(["--seed", "5", "--faults", "cut,reset"]) == EXIT_FAILED
     shown = capsys.readouterr().out.splitlines()
     assert len(runs[0].faults) > 2
