@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import keys as with_keys
 from benchmarks.client_speed import WAYS
 from benchmarks.first_messages import AIMS, TITLES
 from benchmarks.pages.records import cost, number, rate, record, table, taken
@@ -126,7 +127,7 @@ def loads() -> str:
 
 
 def grpc() -> str:
-    """Sends over gRPC, each on disk before its answer."""
+    """The loads over gRPC."""
     rows = []
     for load in record("grpc")["grpc"]:
         ours, apache = _grpc(load, "ours"), _grpc(load, "apache")
@@ -248,6 +249,13 @@ def alone() -> str:
     return table(["rate; CPU of master, slave; p50", *MODES.values()], rows)
 
 
+def keys() -> str:
+    """The cost of keys, and whether its goals were met."""
+    loads = record("keys")["loads"]
+    rows = itertools.chain.from_iterable(with_keys.rows(*load) for load in loads.items())
+    return f"{table(with_keys.HEADINGS, rows)}\n\n{taken(record('keys'))}."
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "readme": readme,
     "loads": loads,
@@ -259,4 +267,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "client": client,
     "goals": goals,
     "alone": alone,
+    "keys": keys,
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import keys
 from benchmarks.growth import LINES, Line, compare, report
 from benchmarks.measure import Case, Figure, Target, keep, microseconds, record, summary, table
 from benchmarks.peer import in_turn
@@ -117,3 +118,17 @@ def test_a_figure_twice_as_bad_as_its_target_is_taken_again() -> None:
     assert judged(Target(rate_min=100), take).rate == 99
     assert judged(Target(rate_min=100), take).rate == 100
     assert list(rates) == []
+
+
+def test_what_keys_cost_is_judged_by_the_ratios_within_a_round() -> None:
+    # The machine is three times slower in the second round; that is no matter of keys.
+    rates = {keys.OFF: (300.0, 100.0), keys.ONCE: (291.0, 97.0), keys.EACH: (132.0, 44.0)}
+    runs = {
+        side: [{"rate": rate, "cpu_us": 1000 / rate} for rate in of_rounds]
+        for side, of_rounds in rates.items()
+    }
+    off, once, each = keys.rows(keys.SENDS, runs)
+    assert off == [keys.SENDS, keys.OFF, "200/s; 6.67 us", "", "", "", ""]
+    assert once[3:] == ["0.970", "1.031", ">= 0.95", "yes"]
+    assert each[3:] == ["0.440", "2.273", ">= 0.45", "**no**"]
+    assert keys.rows(keys.PULLS, runs)[2][5:] == ["", ""]
