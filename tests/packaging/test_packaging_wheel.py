@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CONSOLE_FILES = [
     str(file.relative_to(ROOT / "src"))
     for folder in ("templates", "static")
-    for file in (ROOT / "src" / "orbitmq" / "console" / folder).iterdir()
+    for file in (ROOT / "src" / "orbitmq" / "console" / folder).rglob("*")
+    if file.is_file()
 ]
 
 

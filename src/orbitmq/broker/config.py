@@ -104,9 +104,10 @@ def _hours(key: str, value: str) -> str:
 METRIC_LABELS = frozenset(
     {
         "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "direction",
-        "invocation_status", "is_retry", "is_system", "language", "le", "message_type",
-        "node_id", "node_type", "processor", "protocol_type", "queue_id", "quota", "request_code",
-        "response_code", "role", "storage_medium", "storage_type", "topic", "version",
+        "invocation_status", "is_long_polling", "is_retry", "is_system", "language", "le", "message_type",
+        "node_id", "node_type", "processor", "protocol_type", "put_status", "queue_id", "quota",
+        "request_code", "response_code", "result", "role", "storage_medium", "storage_type",
+        "timer_bound_s", "topic", "version",
     }
 )  # fmt: skip
 

@@ -71,7 +71,7 @@ async def _at_name_servers(tool: Tool, request: RequestHeader) -> None:
 
 @UPKEEP(
     "setConsumeMode",
-    "how the members of a group get the messages of a topic: by pull or by pop",
+    "let a group get a topic's messages by pull or by pop",
     Flag("t", "topicName", "name of the topic", required=True),
     Flag("g", "groupName", "name of the group", required=True),
     Flag("m", "mode", "PULL or POP", required=True),
@@ -99,7 +99,7 @@ async def clean_expired_cq(tool: Tool, options: Options) -> AsyncIterator[str]:
     yield await _cleaned(tool, options, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
-@UPKEEP("cleanUnusedTopic", "delete the queues of topics that are not there any more", *CLEANED)
+@UPKEEP("cleanUnusedTopic", "delete the queues of topics that are gone", *CLEANED)
 async def clean_unused_topic(tool: Tool, options: Options) -> AsyncIterator[str]:
     yield await _cleaned(tool, options, RequestCode.CLEAN_UNUSED_TOPIC)
 
