@@ -108,7 +108,9 @@ async def test_the_operators_labels_are_on_all_series(broker: Broker, peer: Brok
             assert set(sample.labels) - {"zone", "rack"} <= METRIC_LABELS
 
 
-@pytest.mark.parametrize("wrong", ["zone", "zone:a,zone:b", "topic:T", "result:1", "le:1", "1a:b", "a b:c", ":x", ","])
+@pytest.mark.parametrize(
+    "wrong", ["zone", "zone:a,zone:b", "topic:T", "result:1", "le:1", "1a:b", "a b:c", ":x", ","]
+)
 def test_labels_that_cannot_be_are_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match="metricsLabel"):
         BrokerConfig.load(f"metricsLabel={wrong}")
