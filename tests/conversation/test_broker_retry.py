@@ -230,6 +230,21 @@ async def test_what_cannot_be_sent_back_says_why(broker: Broker, peer: Peer) -> 
     assert await peer.read(SCHEDULE, 0, 2) == []
 
 
+@pytest.mark.behaviour("SB-21")
+async def test_another_message_at_the_place_does_not_come_back(broker: Broker, peer: Peer) -> None:
+    group(broker)
+    ours, other = "7F000001048121D6852A47B7668A87F2", "7F000001048121D6852A47B77ADF8859"
+    sent = SendMessageResponse.from_ext((await peer.put(b"body", {"UNIQ_KEY": ours})).ext)
+    record = await peer.one("T", sent.queue_offset)
+    assert (await peer.back(record, origin_msg_id=ours)).code == ResponseCode.SUCCESS
+    assert (await peer.back(record, origin_msg_id="")).code == ResponseCode.SUCCESS
+    answer = await peer.back(record, origin_msg_id=other)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"originMsgId is {other}, stored there is {ours}" in (answer.remark or "")
+    # Some consumers name a message by its place.
+    assert (await peer.back(record, origin_msg_id=record.message_id)).code == ResponseCode.SUCCESS
+
+
 @pytest.mark.behaviour("SB-12")
 @pytest.mark.broker(flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=1000)
 async def test_only_a_stored_copy_is_a_success(broker: Broker, peer: Peer, runtime: SimulatedRuntime) -> None:

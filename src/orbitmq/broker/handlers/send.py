@@ -137,6 +137,7 @@ class SendBackHandlers(HandlerFamily):
             max_reconsume_times=header.max_reconsume_times,
             unit_mode=header.unit_mode,
             version=command.version,
+            message_id=header.origin_msg_id,
             reason=header.reason,
             client_id=header.client_id,
         )

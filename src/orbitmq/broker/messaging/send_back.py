@@ -25,6 +25,7 @@ from orbitmq.broker.role import RoleState
 from orbitmq.broker.timers.hook import TimerHook
 from orbitmq.message import property_names, reserved, way
 from orbitmq.message.errors import MessageFormatError
+from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.message.way import without
@@ -58,6 +59,7 @@ class ReturnedMessage:
             over ``timerMaxDelaySec`` count as that.
         max_reconsume_times: after how many deliveries it is dead; ``None``: as its group's config says.
         version: the consumer's protocol version.
+        message_id: the message's id, as its consumer knows it; ``None``: the consumer does not name one.
         reason, client_id: why the message comes back, and from which client; a dead letter keeps both.
     """
 
@@ -68,6 +70,7 @@ class ReturnedMessage:
     max_reconsume_times: int | None = None
     unit_mode: bool = False
     version: int = 0
+    message_id: str | None = None
     reason: str | None = None
     client_id: str | None = None
 
@@ -115,7 +118,7 @@ class SendBack:
             group.retry_queue_nums,
             reserved.TOPIC_FLAG_UNIT_SUB if returned.unit_mode else 0,
         )
-        record = self._record(returned.offset)
+        record = self._record(returned)
         tries = record.reconsume_times + 1
         limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
         properties = _properties(record, returned.group)
@@ -201,16 +204,26 @@ class SendBack:
             raise RemotingError(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return config
 
-    def _record(self, offset: int) -> Record:
+    def _record(self, returned: ReturnedMessage) -> Record:
+        """The record of the message. After a loss of power another message may be in its place."""
+        offset = returned.offset
         stored = self._store.record_at(offset)
         if stored is None:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         try:
-            return decode_record(stored)
+            record = decode_record(stored)
         except MessageFormatError as error:
             raise RemotingError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}: {error}"
             ) from error
+        found = decode_properties(record.properties).get(property_names.UNIQ_KEY)
+        named = returned.message_id
+        if found and named and named != found and not _is_place(named, offset):
+            raise RemotingError(
+                ResponseCode.SYSTEM_ERROR,
+                f"look message by offset failed, {offset}: originMsgId is {named}, stored there is {found}",
+            )
+        return record
 
     async def _stored(self, copy: NewMessage) -> None:
         """Store the copy, and bring it to the device: on success the consumer counts the message as handled.
@@ -226,6 +239,14 @@ class SendBack:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if status is not PutStatus.OK:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, status.value)
+
+
+def _is_place(message_id: str, offset: int) -> bool:
+    """Whether an id is the broker's, made from the place in the log, as some consumers name messages."""
+    try:
+        return parse_offset_message_id(message_id)[2] == offset
+    except MessageFormatError:
+        return False
 
 
 def _properties(record: Record, group: str) -> dict[str, str]:
