@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import grpc_receives
-from benchmarks.grpc_wire import Run
+from benchmarks.grpc_wire import Run, prefixed, send_request
 from benchmarks.measure import Effort, microseconds, table
 from benchmarks.ports import free_ports
 from benchmarks.remoting import HEART_BEAT, Client
@@ -39,10 +39,6 @@ from benchmarks.servers import (
     start,
     write_properties,
 )
-
-from orbitmq.gateway import schema
-from orbitmq.gateway.messages import new, timestamp
-from orbitmq.gateway.schema import Encoding, MessageType
 
 TOPIC = "grpc"
 QUEUES = 8
@@ -90,23 +86,6 @@ class Place:
     def stored(self) -> int:
         with Client(self.server.port) as client:
             return sum(client.max_offset(TOPIC, queue) for queue in range(QUEUES))
-
-
-def request() -> bytes:
-    """The body of the call, with gRPC's prefix."""
-    system = new(
-        schema.SystemProperties,
-        message_id="01AABBCCDDEE0000000000000000000001",
-        message_type=MessageType.NORMAL,
-        body_encoding=Encoding.IDENTITY,
-        born_timestamp=timestamp(1_700_000_000_000),
-        born_host="h2load",
-        queue_id=0,
-    )
-    topic = new(schema.Resource, name=TOPIC)
-    message = new(schema.Message, topic=topic, system_properties=system, body=b"x" * BODY_BYTES)
-    data = new(schema.SendMessageRequest, messages=[message]).SerializeToString()
-    return b"\0" + len(data).to_bytes(4, "big") + data
 
 
 @contextmanager
@@ -178,7 +157,7 @@ def run_load(place: Place, load: Load, folder: Path, seconds: float) -> Run:
         ServerError: h2load fails, or not every call stored its message.
     """
     data, log = folder / "request", folder / "calls.tsv"
-    data.write_bytes(request())
+    data.write_bytes(prefixed(send_request(TOPIC, BODY_BYTES)))
     log.unlink(missing_ok=True)
     command = ["h2load", "-c", str(load.connections), "-m", str(load.calls), "-D", f"{seconds * 1000:.0f}ms"]
     command += ["-d", str(data), f"--log-file={log}", *(f"-H{header}" for header in HEADERS)]

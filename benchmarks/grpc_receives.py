@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from benchmarks.grpc_wire import Run, Wire
+from benchmarks.grpc_wire import Run, Wire, send_request
 from benchmarks.servers import Server, ServerError
 
 from orbitmq.gateway import schema
-from orbitmq.gateway.messages import duration, new, parse, timestamp
-from orbitmq.gateway.schema import ClientType, Encoding, FilterType, MessageType
+from orbitmq.gateway.messages import duration, new, parse
+from orbitmq.gateway.schema import ClientType, FilterType
 from orbitmq.gateway.status import Code
 
 CONSUMERS = 16
@@ -172,22 +172,7 @@ def fill(port: int, topic: str, count: int) -> None:
     Raises:
         ServerError: one of them is refused.
     """
-    system = new(
-        schema.SystemProperties,
-        message_id="01AABBCCDDEE0000000000000000000001",
-        message_type=MessageType.NORMAL,
-        body_encoding=Encoding.IDENTITY,
-        born_timestamp=timestamp(1_700_000_000_000),
-        born_host="filler",
-        queue_id=0,
-    )
-    message = new(
-        schema.Message,
-        topic=new(schema.Resource, name=topic),
-        system_properties=system,
-        body=b"x" * BODY_BYTES,
-    )
-    data = new(schema.SendMessageRequest, messages=[message]).SerializeToString()
+    data = send_request(topic, BODY_BYTES)
     begun = done = 0
     with Wire(port, "filler") as wire:
         while done < count:

@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from orbitmq.gateway import schema
 from orbitmq.gateway.frames import FRAME_BYTES, HEAD_BYTES, PREFACE, Kind
 from orbitmq.gateway.hpack import block_of
+from orbitmq.gateway.messages import new, timestamp
 from orbitmq.gateway.requests import SERVICE
+from orbitmq.gateway.schema import Encoding, MessageType
 
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 WINDOW_BYTES = 1 << 30
@@ -30,6 +33,22 @@ class Run:
     cpu_us: float
     p50_us: float
     p99_us: float
+
+
+def send_request(topic: str, body_bytes: int) -> bytes:
+    """A SendMessage call with one message."""
+    system = new(
+        schema.SystemProperties,
+        message_id="01AABBCCDDEE0000000000000000000001",
+        message_type=MessageType.NORMAL,
+        body_encoding=Encoding.IDENTITY,
+        born_timestamp=timestamp(1_700_000_000_000),
+        born_host="h2load",
+        queue_id=0,
+    )
+    named = new(schema.Resource, name=topic)
+    message = new(schema.Message, topic=named, system_properties=system, body=b"x" * body_bytes)
+    return new(schema.SendMessageRequest, messages=[message]).SerializeToString()
 
 
 def frame(kind: Kind, flags: int, stream: int, payload: bytes = b"") -> bytes:

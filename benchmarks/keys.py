@@ -24,7 +24,7 @@ from typing import Any, Final
 from benchmarks.measure import QUEUES, Case, Generator, keep, machine, record, table
 from benchmarks.pages.records import cost
 from benchmarks.remoting import Client, RequestError
-from benchmarks.servers import Ours, Server
+from benchmarks.servers import Ours, stop_paused
 
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_frame
@@ -148,10 +148,7 @@ class Side:
 
     def close(self) -> None:
         """Stop both servers."""
-        servers: list[Server] = [self._broker, self._name_server]
-        for server in servers:
-            server.resume()
-            server.stop()
+        stop_paused(self._broker, self._name_server)
 
 
 def measure(sides: Mapping[str, Side], case: Case, rounds: int, seconds: float) -> Runs:
@@ -160,7 +157,7 @@ def measure(sides: Mapping[str, Side], case: Case, rounds: int, seconds: float) 
     for number in range(rounds):
         names = list(sides)[:: 1 if number % 2 else -1]
         found = {name: sides[name].once(case, seconds) for name in names}
-        # A run in which the machine gave a broker no time at all says nothing.
+        # A round with a run that has no answers, or no measured CPU, is left out.
         if all(run["ops_per_second"] and run["server_cpu_us"] for run in found.values()):
             for name, run in found.items():
                 runs[name].append({"rate": run["ops_per_second"], "cpu_us": run["server_cpu_us"]})

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Bench, Case, Effort, Generator, table
-from benchmarks.servers import Ours, Server
+from benchmarks.servers import Ours, stop_paused
 
 CASES = {
     "1x1": Case(connections=1, window=1),
@@ -58,10 +58,7 @@ class Side:
 
     def close(self) -> None:
         """Stop both servers."""
-        servers: list[Server] = [self._broker, self._name_server]
-        for server in servers:
-            server.resume()
-            server.stop()
+        stop_paused(self._broker, self._name_server)
 
 
 def compare(sides: Sequence[Side], case: Case, rounds: int) -> list[str]:

@@ -217,6 +217,13 @@ def start(
     return server
 
 
+def stop_paused(*servers: Server) -> None:
+    """Stop servers in this order; some may stand still."""
+    for server in servers:
+        server.resume()
+        server.stop()
+
+
 def _wait(server: Server, probe: int, timeout_s: float) -> None:
     """Until it answers the probe with success."""
     heartbeat = b'{"clientID":"probe","consumerDataSet":[],"producerDataSet":[]}'

@@ -1,4 +1,4 @@
-"""What an audit log says about a request: whether it is a change, and of what. No I/O."""
+"""Which requests are changes, and what an audit log says of their targets. No I/O."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Sights:
         return {**named, "fields": limited(fields)} if fields else named
 
     def state(self, command: Command) -> object:
-        """The present state alone, None: there is no look."""
+        """The present state of the request's target; None: its code has no look."""
         look = self.looks.get(command.code)
         try:
             return None if look is None else limited(look(command))
@@ -104,13 +104,13 @@ def _targets(names: Iterable[str]) -> dict[str, Any]:
 
 
 def limited(state: Mapping[str, Any]) -> object:
-    """The state, or that it is too long for a line."""
+    """The state; one that is too long for a line is replaced by its size."""
     size = len(json.dumps(state))
     return state if size <= MAX_STATE_BYTES else f"left out: {size} bytes, the limit is {MAX_STATE_BYTES}"
 
 
 def text(value: str) -> str:
-    """A text that a peer has chosen, cut."""
+    """A text that a peer has chosen, cut to the length that a line may show."""
     return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}..."
 
 

@@ -340,8 +340,7 @@ def _connect(s: Services) -> None:
     """Subscribe the parts that do not subscribe to events by themselves."""
     s.store.flusher.attach(s.durability)
     subscribe = s.events.subscribe
-    # Pulls hear of a topic after the store: a woken pull looks at the topic's queues, which the store has by
-    # then.
+    # Pulls are woken after the store has subscribed: a woken pull looks at the topic's queues in the store.
     subscribe(TopicChanged, lambda event: s.long_polling.wake_topic(event.topic))
     subscribe(TopicChanged, lambda event: s.registration.topic_changed(event.topic))
 

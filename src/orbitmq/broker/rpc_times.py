@@ -21,7 +21,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# RocketMQ's.
+# The upper bounds of RocketMQ's histogram.
 BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 DONE: Final = "success"
 FAILED: Final = "process_request_failed"
@@ -46,7 +46,7 @@ class RpcTimes:
         self.found[key].note(int((self.clock.monotonic() - began) * 1000), times)
 
     def watch(self, handle: Handler, connection: ServerConnection, command: Command) -> Answer:
-        """The answer of ``handle``, its time noted."""
+        """The answer of ``handle``; the time that it took is noted."""
         began = self.clock.monotonic()
         try:
             answer = handle(connection, command)

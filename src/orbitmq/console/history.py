@@ -1,6 +1,6 @@
 """Rates of brokers and topics over the last minutes, noted from the answers that pages ask for anyway.
 
-Nothing is asked for the history alone: while nobody looks, it has a gap. Its size is bounded. Pure.
+Nothing is asked for the history alone: while no page is open, it has a gap. Its size is bounded. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Series:
 
     @property
     def newest(self) -> Point:
-        """The rates that were noted last."""
+        """The latest rates."""
         return self._points[-1][1] if self._points else {}
 
     def lines(self, now_ms: int) -> Lines:
@@ -73,7 +73,7 @@ class Series:
 
 
 class History:
-    """What is remembered of one cluster.
+    """The history of one cluster.
 
     Attributes:
         came, gone: messages a second, to and from each broker.
@@ -85,7 +85,7 @@ class History:
         self._ends: tuple[int, Mapping[str, int]] | None = None
 
     def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rates that the brokers tell: the rows of the table of brokers."""
+        """Note the rates in the rows of the table of brokers."""
         for series, key in ((self.came, "in_rate"), (self.gone, "out_rate")):
             series.note(at_ms, {_broker(row): row[key] for row in rows if row[key] is not None})
 

@@ -22,7 +22,7 @@ log = logging.getLogger("orbitmq.gateway")
 class AckMessage:
     """The handler of AckMessage.
 
-    Plain handles are taken before (:mod:`orbitmq.gateway.plain_acks`).
+    Acknowledgements with plain handles do not come here (:mod:`orbitmq.gateway.plain_acks`).
     """
 
     def __init__(self, callers: Callers, ends: Ends, saves: Saves) -> None:

@@ -49,7 +49,7 @@ class PlainAcks(PlainFields):
         end: the end of the entry: the status OK.
 
     Attributes:
-        places: those that were found; to be cleared when a topic or the role changes.
+        places: the results of ``find_place``, to be cleared when a topic or the role changes.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class PlainAcks(PlainFields):
         return self.at >= end or (self._digits(buf, end) >= 0 and self.at >= end)
 
     def _digits(self, buf: Readable, end: int) -> int:
-        """The number at the place, and over the space behind it; -1 when there is none."""
+        """Read the number at the place and the space behind it; -1 when there is no number."""
         start = self.at
         value = 0
         while self.at < end and self.at - start < MAX_DIGITS:

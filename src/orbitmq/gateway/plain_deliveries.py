@@ -42,7 +42,7 @@ _SKIPPED, _UNUSUAL, _TAG, _KEYS, _ID, _BORN_HOST, _TRACE = SKIPPED, UNUSUAL, TAG
 _MAGIC, _QUEUE, _QUEUE_OFFSET, _PHYSICAL, _FLAGS, _BORN_MS = 4, 12, 20, 28, 36, 40
 _STORE_MS, _STORE_HOST, _RECONSUMED, _BODY_LENGTH, _BODY = 56, 64, 72, 84, 88
 _MAGIC_V1 = MAGIC_V1
-# Flags of a record that is compressed, or has IPv6 hosts.
+# Records with these system flags, compressed or with IPv6 hosts, take the ordinary way.
 _ODD_FLAGS = sysflag.COMPRESSED | sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
 # Type MD5, and 32 characters.
 _DIGEST = b"\x22\x24\x08\x02\x12\x20"
@@ -315,7 +315,7 @@ class PlainDeliveries(PlainFields):
     def _host(self, raw: bytes) -> bytes:
         found = self.hosts.get(raw)
         if found is None:
-            # Records of this broker, and of those whose log it has: few.
+            # Store hosts are few: this broker, and brokers whose log it has copied. Born hosts may be many.
             if len(self.hosts) >= MAX_USER:
                 self.hosts.clear()
             found = self.hosts[raw] = self.host(raw)

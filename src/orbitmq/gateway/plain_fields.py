@@ -40,7 +40,7 @@ class PlainFields:
         self.used = 0
 
     def _forget(self) -> None:
-        """Note no part."""
+        """Forget the parts that were noted."""
         for part in range(self.count):
             self.parts[2 * part] = -1
             self.parts[2 * part + 1] = 0
@@ -126,7 +126,7 @@ class PlainFields:
         self.used = 5
 
     def _made(self) -> bytes:
-        """What was written."""
+        """The bytes that were written."""
         if cython.compiled:
             return cython.address(self.view[0])[: self.used]
         return bytes(self.data[: self.used])

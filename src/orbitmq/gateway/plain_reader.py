@@ -49,7 +49,7 @@ _HEADERS = {
 
 
 class PlainCalls:
-    """Calls of one kind of one chunk, which wait until what they changed is safe.
+    """The calls of one kind in one chunk. Their answers wait until their changes are safe.
 
     Attributes:
         streams, answers: of each call, the answer with gRPC's prefix.
@@ -179,7 +179,7 @@ class PlainReader:
         return True
 
     def _calls(self, kind: int) -> PlainCalls:
-        """Where calls of this kind are collected."""
+        """The collected calls of this kind."""
         if kind == SEND:
             if self.sent is None:
                 self.sent = PlainCalls()

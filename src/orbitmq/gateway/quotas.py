@@ -1,7 +1,7 @@
 """The broker's quotas for gRPC clients: limits of what their calls send and receive.
 
-A client over its quota has its connection unread for a while, as a client of the remoting protocol. What a
-quota is about is no plain send: it takes the ordinary way, on which each call is counted.
+The connection of a client over its quota is not read for a while, as with the remoting protocol. A send with
+a quota is no plain send: it takes the ordinary way, on which each call is counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CallQuotas:
     """Counts messages of gRPC calls against the quotas.
 
     Args:
-        checked: whether the users of calls are known by their keys; if not, what they say is ignored.
+        checked: whether keys show who a call's user is; if not, the named user is ignored.
     """
 
     def __init__(self, meter: Meter, checked: Callable[[], bool]) -> None:
@@ -42,7 +42,7 @@ class CallQuotas:
         return self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
 
     def came(self, call: Call, caller: Caller, request: object) -> None:
-        """A call was let in."""
+        """Count a call that was let in."""
         if not self._meter.quotas:
             return
         sizes: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class CallQuotas:
             self._count(call, [Key("topic", topic)], sizes[topic], number, out=False)
 
     def delivered(self, call: Call, caller: Caller, topic: str, size: int) -> None:
-        """A message of this many bytes goes to a client."""
+        """Count a message of this many bytes that is delivered to a client."""
         if self._meter.quotas:
             self._count(call, [*self._who(caller), Key("topic", topic)], size, 1, out=True)
 

@@ -40,7 +40,7 @@ class Saves:
         self._done.clear()
 
     async def stop(self, limit_s: float) -> None:
-        """Call what waits, within this time."""
+        """Answer the calls that wait, within this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._done.wait()
@@ -55,7 +55,7 @@ class Saves:
                 self._done.set()
         finally:
             for saved, _ in self._waiting:
-                # The broker stops: whether it is on disk is not known in time.
+                # The broker stops before the result of this write is known.
                 if iscoroutine(saved):
                     saved.close()
 

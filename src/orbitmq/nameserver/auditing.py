@@ -20,7 +20,7 @@ from orbitmq.wire.command import Command
 def sights_of(
     access: NameServerAccess | None, routes: RouteTable, kv: KvConfig, config: Callable[[], NameServerConfig]
 ) -> Sights:
-    """What a name server can say.
+    """How the audit log of a name server finds the targets of changes and their states.
 
     Args:
         access: its users and rules, None: it asks nobody for keys.

@@ -192,7 +192,7 @@ KEYS: Final = frozenset(TlsSettings().to_properties())
 
 @lru_cache(maxsize=64)
 def _own_tls(settings: TlsSettings) -> Tls:
-    """The TLS of own requests, made once. A connection reads the files anew, and alone fails without them."""
+    """The TLS settings of the server's own requests. Each connection reads the files again when it opens."""
     try:
         return Tls(
             ca=settings.client_authorities or None,

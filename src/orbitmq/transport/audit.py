@@ -23,18 +23,18 @@ from orbitmq.durations import instant
 from orbitmq.errors import StartError
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
-from orbitmq.runtime.tasks import Background
+from orbitmq.runtime.tasks import Background, every
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# A day of them is about 30 MB, with the longest names 100 MB.
+# Kinds of refusals in one period. A day of refusals is about 30 MB, with the longest names 100 MB.
 MAX_REFUSALS: Final = 20
 PERIOD_S: Final = 60.0
 STOP_S: Final = 2.0
-# Changes that wait for the disk at a time, each for one or two writes; so many refusals, too.
+# Changes that wait for the disk at a time, each for one or two writes. Refusals have the same limit.
 MAX_WAITING: Final = 100
 PERMITTED, MADE, FAILED, REFUSED = "permitted", "made", "failed", "refused"
 
@@ -100,7 +100,6 @@ class Audit:
         self._number = 0
         self._refused: Counter[AuditRefusal] = Counter()
         self._others = 0
-        self._counting = False
         self._background = Background("audit log")
         self._log = LogLimiter(log)
 
@@ -116,6 +115,7 @@ class Audit:
             raise StartError(
                 f"cannot write auditLogFile={self._place.path}: {error.strerror or error}"
             ) from error
+        self._background.spawn(every(self._runtime.clock, PERIOD_S, self._count), "count refusals")
 
     async def stop(self) -> None:
         """Write what is counted, unless the disk hangs."""
@@ -150,7 +150,7 @@ class Audit:
         if "target" in about:
             who["target"] = about["target"]
         state = self._sights.state(command)
-        # Another change may have come between.
+        # Another change may have been made since the look for the first line.
         seen = {} if state == about.get("before") else {"before": state}
         try:
             answer = make()
@@ -202,23 +202,17 @@ class Audit:
         if refusal in self._refused:
             self._refused[refusal] += 1
         elif len(self._refused) < MAX_REFUSALS and len(self._background) < MAX_WAITING:
-            # The first one has its line.
+            # The count is of those behind the first, which has a line of its own.
             self._refused[refusal] = 0
             self._background.spawn(self._tell([self._line_of(refusal, 1)]), "write a refusal")
         else:
             self._others += 1
-        if not self._counting:
-            self._counting = True
-            self._background.spawn(self._count(), "count refusals")
 
     async def _count(self) -> None:
-        while self._refused or self._others:
-            await self._runtime.clock.sleep(PERIOD_S)
-            await self._tell(self._counted())
-        self._counting = False
+        await self._tell(self._counted())
 
     def _counted(self) -> list[dict[str, Any]]:
-        """The lines about the minute that ends: of kinds with more than one refusal, and of the others."""
+        """The lines about the period that ends: a count of each kind that came again, and of the rest."""
         lines = [self._line_of(refusal, count) for refusal, count in self._refused.items() if count]
         if self._others:
             lines.append({"event": "other refusals", "count": self._others, "verdict": REFUSED})

@@ -40,7 +40,7 @@ class AuditLog(Component):
 
 
 def sights(host: Host, access: BrokerAccess) -> Sights:
-    """What this broker can say about the targets of changes."""
+    """How the audit log of this broker finds the targets of changes and their states."""
     s = host.services
     place = BrokerFacts(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))
     quotas = host.offered(QuotaTable)

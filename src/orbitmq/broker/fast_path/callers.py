@@ -7,9 +7,9 @@ from typing import Final
 from orbitmq.auth.users import User
 from orbitmq.broker.fast_path.keys import SignedCaller
 
-# Of all callers' rights together. A thousand users, each with ten thousand topics, take a sixth of it.
+# Of all callers' rights together: six times what a thousand users with ten thousand topics each need.
 MAX_BYTES: Final = 64 << 20
-# About what a caller takes before it has rights.
+# The memory of a caller without rights, about.
 _CALLER_BYTES: Final = 1_000
 
 
@@ -24,7 +24,7 @@ class SignedCallers:
         self._bytes = 0
 
     def of(self, user: User, address: str) -> SignedCaller:
-        """The caller, with what it has been let do so far."""
+        """The caller of this user and address, with the rights that the gate has granted so far."""
         known = self._known.setdefault(user.name, {})
         caller = known.get(address)
         if caller is None:
@@ -33,18 +33,18 @@ class SignedCallers:
         return caller
 
     def grew(self, size: int) -> None:
-        """Rights take more memory; all callers are forgotten when it is too much."""
+        """Count memory that rights take; over the limit all callers are forgotten."""
         self._bytes += size
         if self._bytes > MAX_BYTES:
             self.forget_all()
 
     def forget(self, user: str) -> None:
-        """The user, or what it may do, has changed."""
+        """Forget the callers of a user: the user or its rules have changed."""
         for caller in self._known.pop(user, {}).values():
             caller.is_open = False
 
     def forget_all(self) -> None:
-        """What rights are about has changed."""
+        """Forget all callers: the rows that rights are about have changed."""
         for user in list(self._known):
             self.forget(user)
         self._bytes = 0

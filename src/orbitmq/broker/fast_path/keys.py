@@ -34,7 +34,7 @@ ZONE_NAME = layout.COMMON_FIELDS["__ZONE_NAME"]
 ZONE_MODE = layout.COMMON_FIELDS["__ZONE_MODE"]
 
 PULL = layout.SIGNED_PULL
-# Fields of one request that are signed. The two of a zone are added behind the signing.
+# The most signed fields of one request. Clients add the two fields of a zone after they have signed.
 SIGNED = layout.MAX_SLOTS - 3
 # Longer headers are left to the handlers.
 CONTENT_BYTES = 64 * 1024
@@ -44,8 +44,8 @@ class SignedCaller:
     """A user at one address, and what the gate has let it do.
 
     Args:
-        name: the user's.
-        key: checks its signatures.
+        name: of the user.
+        key: checks the user's signatures.
 
     Attributes:
         is_open: False from the first change of the user or its rules on, for good.
@@ -60,7 +60,7 @@ class SignedCaller:
         self.is_open = True
 
     def allow_send(self, row: int) -> int:
-        """From now on it may send to the topic in this row; returns how many bytes that takes."""
+        """Let the caller send to the topic in this row from now on; returns the bytes that this takes."""
         more = _more(self.sends, row)
         if more:
             self.sends = bytearray(self.sends) + bytes(more)
@@ -77,7 +77,7 @@ class SignedCaller:
 
 
 def _more(rights: Readable, row: int) -> int:
-    """How many bytes are missing for a row; twice the present ones at least."""
+    """How many bytes the array of rights must grow by for a row: at least to twice its size."""
     return 0 if row < len(rights) else max(row + 1, 2 * len(rights)) - len(rights)
 
 
@@ -86,7 +86,7 @@ NOBODY.is_open = False
 
 
 class FrameKeys:
-    """Asked about each frame by the two halves of the fast path.
+    """Says of each frame whether its caller may send or pull on the fast path.
 
     Args:
         fields: of the current request.
@@ -169,7 +169,7 @@ class FrameKeys:
             count += 1
         if self.slots[ZONE_MODE] >= 0:
             count += 1
-        # A field that is there twice is signed once: which one is for the decoder to say.
+        # A field that stands there twice is signed once; the decoder decides which: the handlers take it.
         if count != self.scan.count:
             return False
         i = self.slots[SIGNATURE]

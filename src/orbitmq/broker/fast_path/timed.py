@@ -43,11 +43,11 @@ class Chunk:
         return [ours - theirs for ours, theirs in zip(now, before, strict=True)]
 
     def answers(self, frames: FastFrames) -> Answers:
-        """The sends since the last call, whose answers wait until the log is safe."""
+        """Note the sends since the last call: their answers wait until the log is safe."""
         return Answers(self._times, self._write, self._began, self._new_sends(frames))
 
     def end(self, frames: FastFrames) -> None:
-        """All answers that need not wait are out."""
+        """Note the time of the answers that need not wait: all of them are written."""
         for code, number in zip(SENDS, self._new_sends(frames), strict=True):
             if number:
                 self._times.note(code, ResponseCode.SUCCESS, self._began, number)
@@ -75,7 +75,7 @@ class Answers:
         self._told = int(ResponseCode.SUCCESS)
 
     def write(self, data: bytes) -> None:
-        """They may go."""
+        """Note the time of the answers that waited, and write them."""
         self._write(data)
         for code, number in zip(SENDS, self._numbers, strict=True):
             if number:

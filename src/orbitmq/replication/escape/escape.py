@@ -47,7 +47,7 @@ SETTLE_SECONDS = 3.0
 
 
 class Escaping:
-    """One message on its way; see ``PendingDelivery``.
+    """A message that is being sent to another broker, as a ``PendingDelivery``.
 
     Attributes:
         size_bytes: its share of the limit of bytes being sent.

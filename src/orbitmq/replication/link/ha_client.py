@@ -147,7 +147,7 @@ class HaClient(Component):
             if self.ha_address is None and self.master_address is None:
                 await self._until_named()
                 continue
-            # :meth:`follow` may name another master meanwhile.
+            # The address that a log line names below: :meth:`follow` may change it during the link.
             whom = self.ha_address or self.master_address
             try:
                 await self._follow_once()

@@ -19,14 +19,14 @@ from orbitmq.replication.link.hello import Hello
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.signing import Credentials, Secret
 
-# Part of what is signed, so that no side's proof can be sent back to it as the other's.
+# The signed text names the side: a broker's own proof, sent back to it, does not pass as its peer's.
 FOLLOWER: Final = "follower"
 MASTER: Final = "master"
 NUMBER_BYTES: Final = 16
 
 
 class Keyring:
-    """What a broker proves with, and what it checks proofs with.
+    """The keys with which a broker proves itself, and the users by which it checks proofs.
 
     Args:
         own: innerClientAuthenticationCredentials; None: this broker can prove nothing.
@@ -48,7 +48,7 @@ class Keyring:
         return self.users is not None and self._enforces()
 
     def number(self) -> str:
-        """A number for one greeting. Who does not know our secret cannot guess it."""
+        """A number for one greeting. Only a broker with our secret could guess it."""
         drawn = self._random.randbytes(NUMBER_BYTES)
         secret = b"" if self.own is None else _bytes_of(self.own.secret_key)
         return hmac.digest(secret, drawn, "sha256")[:NUMBER_BYTES].hex()
@@ -60,10 +60,10 @@ class Keyring:
 
 
 def proof(secret: Secret | str, side: str, sender: Hello, follower_number: str, master_number: str) -> str:
-    """What the sender of a greeting shows: it has the secret, and heard both numbers."""
+    """The proof in a greeting: its sender has the secret, and received both numbers."""
     who = (sender.cluster, sender.group, str(sender.broker_id), sender.address, sender.run)
     parts = ("orbitmq ha 1", side, follower_number, master_number, *who)
-    # The length before each part: no two greetings have the same text.
+    # Each part has its length before it, so that no two greetings have the same text.
     text = "".join(f"{len(part)}:{part}" for part in parts).encode("utf-8", "surrogatepass")
     return hmac.digest(_bytes_of(secret), text, "sha256").hex()
 
@@ -77,10 +77,10 @@ def is_proof(
 
 
 class FollowerProof:
-    """A master's look at the proof of one follower.
+    """How a master checks the proof of one follower.
 
     Attributes:
-        user: who has proved to be behind the link; None: nobody.
+        user: the user whose keys the follower has proved to have; None: none so far.
     """
 
     def __init__(self, keys: Keyring) -> None:
@@ -90,7 +90,7 @@ class FollowerProof:
 
     @property
     def holds(self) -> bool:
-        """Whether the link may go on: nobody has to prove anything, or the user is what it was."""
+        """Whether the link may go on: no proof is required, or the proved user is unchanged."""
         if not self._keys.required:
             return True
         return self.user is not None and self._keys.user(self.user.name) == self.user
