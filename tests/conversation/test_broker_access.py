@@ -71,8 +71,15 @@ class Keys:
         self._client = RemotingClient(world.runtime, identity=Identity(credentials))
         self._address = next(iter(world.brokers.values())).address
 
-    async def ask(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> Command:
-        return await self._client.request(self._address, Command(code, dict(fields or {}), body), 5000)
+    async def ask(
+        self,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int = 5000,
+    ) -> Command:
+        return await self._client.request(self._address, Command(code, dict(fields or {}), body), timeout_ms)
 
     async def ok(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
         answer = await self.ask(code, fields, body)

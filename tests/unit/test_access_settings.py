@@ -118,7 +118,6 @@ def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: st
             "enableSlaveActingMaster=true",
             "with which the brokers of a name prove",
         ),
-        ("aclEnable=true", "this server cannot do that yet"),
         ("tls.protocols=TLSv1.3", "this server cannot do that yet"),
     ],
 )
@@ -130,6 +129,48 @@ def test_what_would_leave_a_hole_is_a_start_error(line: str, text: str) -> None:
     assert text in str(caught.value)
     with pytest.raises(ConfigError, match=f"^{key}="):
         BrokerConfig.load(ON, {key: value})
+
+
+@pytest.mark.behaviour("AU-35")
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "aclEnable=true\nauthenticationEnabled=true",
+            "line 2: authenticationEnabled=true: expected false be",
+        ),
+        (
+            "authorizationEnabled=true\naclEnable=true",
+            "line 1: authorizationEnabled=true: expected false besi",
+        ),
+        ("aclEnable=yes", "line 1: aclEnable=yes: expected true or false"),
+        ("aclEnable=true\nbrokerRole=SLAVE\nbrokerId=1", "with which the brokers of a name prove"),
+        ("aclEnable=true\nauthenticationWhitelist=10", "no request is served here without an identity"),
+        ("aclEnable=true\nmigrateAuthFromV1Enabled=true", "line 2: migrateAuthFromV1Enabled=true"),
+    ],
+)
+def test_accounts_of_acl_1_have_no_second_source_and_no_hole(text: str, error: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.load(text, path="/etc/mq/broker.conf")
+    assert error in str(caught.value)
+
+
+@pytest.mark.behaviour("AU-32")
+def test_where_the_files_of_acl_1_are() -> None:
+    config, said = BrokerConfig.load("aclEnable=true", path="/etc/mq/broker.conf")
+    assert (config.acl_enable, config.requires_keys, config.acl_folder) == (True, True, "/etc/mq")
+    assert said == ["aclEnable=true is about this broker: name servers know authenticationEnabled only"]
+    config, _ = BrokerConfig.load("aclEnable=true\nrocketmqHome=/opt/mq", path="/etc/mq/broker.conf")
+    assert config.acl_folder == "/opt/mq/conf"
+    config, said = BrokerConfig.load(
+        f"aclEnable=true\nauthMode=observe\ninnerClientAuthenticationCredentials={INNER}\n"
+        "brokerRole=SLAVE\nbrokerId=1",
+        path="/etc/mq/broker.conf",
+    )
+    assert config.auth_mode == "observe"
+    with pytest.raises(ConfigError, match="line 1: aclEnable=true: expected rocketmqHome beside it"):
+        BrokerConfig.load("aclEnable=true")
+    assert not BrokerConfig.load("aclEnable=false")[0].requires_keys
 
 
 @pytest.mark.behaviour("AU-19")

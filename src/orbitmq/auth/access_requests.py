@@ -26,6 +26,7 @@ class AccessRequests:
         written: returns when the changes of the named tables are on disk.
 
     Attributes:
+        looks: the handlers of the requests that change nothing, by their codes.
         by_code: the handler of each request code.
     """
 
@@ -36,17 +37,20 @@ class AccessRequests:
         self._rules = rules
         self._gate = gate
         self._await_written = written
+        self.looks: dict[int, Callable[[Command], Answer]] = {
+            RequestCode.AUTH_GET_USER: self._user,
+            RequestCode.AUTH_LIST_USER: self._list_users,
+            RequestCode.AUTH_GET_ACL: self._rules_of,
+            RequestCode.AUTH_LIST_ACL: self._list_rules,
+        }
         self.by_code: dict[int, Callable[[Command], Answer]] = {
+            **self.looks,
             RequestCode.AUTH_CREATE_USER: self._create_user,
             RequestCode.AUTH_UPDATE_USER: self._update_user,
             RequestCode.AUTH_DELETE_USER: self._delete_user,
-            RequestCode.AUTH_GET_USER: self._user,
-            RequestCode.AUTH_LIST_USER: self._list_users,
             RequestCode.AUTH_CREATE_ACL: self._add_rules,
             RequestCode.AUTH_UPDATE_ACL: self._add_rules,
             RequestCode.AUTH_DELETE_ACL: self._delete_rules,
-            RequestCode.AUTH_GET_ACL: self._rules_of,
-            RequestCode.AUTH_LIST_ACL: self._list_rules,
         }
 
     # -- users -------------------------------------------------------------------------------------------

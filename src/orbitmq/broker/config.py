@@ -11,7 +11,7 @@ from orbitmq.broker.config_keys import KNOWN_KEYS
 from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
 from orbitmq.message import reserved
 from orbitmq.monitoring.listen import advice as exposed
-from orbitmq.runtime.paths import expanded
+from orbitmq.runtime.paths import expanded, folder_of, joined
 from orbitmq.settings import access, properties_text, protection
 from orbitmq.settings.exports import ExportSettings, exporter
 from orbitmq.settings.tls import KEYS, TlsSettings
@@ -245,6 +245,8 @@ class BrokerConfig(Settings):
 
     authentication_enabled: bool = access.authentication()
     authorization_enabled: bool = access.authorization()
+    acl_enable: bool = access.acl_1()
+    rocketmq_home: str = setting("", "rocketmqHome", path)
     auth_mode: str = access.mode()
     authentication_strategy: str = access.strategy()
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
@@ -363,9 +365,20 @@ class BrokerConfig(Settings):
         return list(named if isinstance(named, tuple) else self.found_name_servers)
 
     @property
+    def requires_keys(self) -> bool:
+        """Whether requests have to be signed: by users, or by accounts of ACL 1.0."""
+        return self.authentication_enabled or self.acl_enable
+
+    @property
+    def acl_folder(self) -> str:
+        """The folder with the files of ACL 1.0; empty: no setting says where it is."""
+        home = self.rocketmq_home
+        return joined(home, "conf") if home else folder_of(self.broker_config_path)
+
+    @property
     def audit_place(self) -> AuditPlace | None:
         """Where the audit log is; None: there is none."""
-        default = f"{self.store_path_root_dir}/audit.log" if self.authentication_enabled else ""
+        default = f"{self.store_path_root_dir}/audit.log" if self.requires_keys else ""
         path = self.audit_log_file or default
         return AuditPlace(path, self.audit_log_max_bytes, self.audit_log_backups) if path else None
 
@@ -419,14 +432,19 @@ class BrokerConfig(Settings):
                 asks for access control; it names the line of the text.
         """
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
-        built = access.SWITCHES | KEYS
+        built = access.SWITCHES | KEYS | {access.ACL_1}
         protection.check(conf, overrides or {}, is_open=config.allow_open, built=built)
         _check_name_servers(config)
         _check_certificate(config)
         _refuse_not_built(conf, overrides or {})
         proves = isinstance(config.inner_client_credentials, Credentials)
         bounds = access.OF_ALL if proves else access.OF_LONE_BROKERS
-        access.check(conf, overrides or {}, config.authentication_enabled, bounds)
+        if config.acl_enable:
+            bounds = {**bounds, **access.OF_ACL_1}
+        access.check(conf, overrides or {}, config.requires_keys, bounds)
+        if config.acl_enable and not config.acl_folder:
+            home = "rocketmqHome beside it: the folder above conf/plain_acl.yml"
+            raise ConfigError(access.ACL_1, "true", home, line_of(conf, access.ACL_1))
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += advice(config)

@@ -22,6 +22,8 @@ def advice(config: BrokerConfig) -> Iterator[str]:
 def _of_access(config: BrokerConfig) -> Iterator[str]:
     if config.authentication_enabled:
         yield "authenticationEnabled=true is about this broker: name servers have a setting of their own"
+    if config.acl_enable:
+        yield "aclEnable=true is about this broker: name servers know authenticationEnabled only"
     if config.auth_mode == access.OBSERVE:
         yield "authMode=observe: everybody is served; what would be refused is counted"
 

@@ -32,6 +32,6 @@ def client_of(
         StartError: a file named by these settings cannot be used.
     """
     keys = config.inner_client_credentials
-    signs = signed and (config.authentication_enabled or not for_clients)
+    signs = signed and (config.requires_keys or not for_clients)
     identity = Identity(keys if signs and isinstance(keys, Credentials) else None, config.tls.client())
     return RemotingClient(runtime, identity=identity, on_lost=on_lost)

@@ -131,14 +131,15 @@ def _flush(seen: Seen, where: str) -> Iterator[Finding]:
 
 
 def _doors(seen: Seen, where: str) -> Iterator[Finding]:
+    asks = "true" in (seen.settings.get("authenticationEnabled"), seen.settings.get("aclEnable"))
     local = parse_address(seen.broker.address)[0] in ("127.0.0.1", "::1", "localhost")
     if local:
         yield Finding("open doors", where, "reached from its own machine only")
-    elif seen.settings.get("authenticationEnabled") == "true" and seen.settings.get("authMode") == "observe":
+    elif asks and seen.settings.get("authMode") == "observe":
         text = "counts who would be refused, and refuses nothing: authMode=observe"
         fix = "when orbitmq acl refusals shows nothing that should be allowed: orbitmq broker config set "
         yield Finding("open doors", where, text, f"{fix}{seen.broker.name} authMode=enforce")
-    elif seen.settings.get("authenticationEnabled") == "true" or seen.settings.get("aclEnable") == "true":
+    elif asks:
         yield Finding("open doors", where, "asks for keys")
     elif seen.settings:
         does = "read and write" if seen.settings.get("protectedMode") == "true" else "read, write and delete"

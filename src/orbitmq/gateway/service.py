@@ -119,14 +119,12 @@ def service(host: Host) -> Service:
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, s.topics, held)
     check: Check = everybody
-    if config.authentication_enabled:
+    if config.requires_keys:
         at = partial(topic_at, s.store)
         check = Rights(
             host.offered(AuthGate), host.offered(Audit), config.broker_name, at, clients.user_of
         ).check
-    quotas = CallQuotas(
-        host.offered(Meter), lambda: config.authentication_enabled and config.auth_mode != OBSERVE
-    )
+    quotas = CallQuotas(host.offered(Meter), lambda: config.requires_keys and config.auth_mode != OBSERVE)
     callers = Callers(clients.seen, check, quotas.came)
     _keep_what_clients_have(s.events, s.role, clients, held)
     topics = GrpcTopics(config, s.role, s.topics, s.metadata, s.registration, s.events)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from orbitmq.auth.gate import AuthGate
-from orbitmq.broker.access.tables import BrokerAccess
+from orbitmq.auth.users import Users
 from orbitmq.broker.change_feed import DELAYS, OFFSETS, PROGRESS, QUEUE_ENDS, TIMERS
 from orbitmq.broker.delay.delivered import deliveries_between
 from orbitmq.broker.events import CutAhead, DeliveriesLost, LogCut, MasterNamed, SettingsChanged
@@ -61,7 +61,7 @@ def attach(host: Host) -> Attachment:
     One that asks for keys and has none of its own has none: its HA port could not tell who is a broker.
     """
     config = host.services.config
-    if config.authentication_enabled and not isinstance(config.inner_client_credentials, Credentials):
+    if config.requires_keys and not isinstance(config.inner_client_credentials, Credentials):
         return Attachment()
     return Replication(host).attachment()
 
@@ -80,14 +80,14 @@ class Replication:
         self._peers = Peers()
         self._timing = Timing(s.config.broker_not_active_timeout_ms / 1000, s.config.member_period_ms / 1000)
         self._client = client_of(s.runtime, s.config)
-        asks = s.config.authentication_enabled
+        asks = s.config.requires_keys
         self._audit = host.offered(Audit) if s.config.audit_place is not None else None
         self._auth_gate = host.offered(AuthGate) if asks else None
         own = s.config.inner_client_credentials
         self._keys = Keyring(
             s.runtime,
             own if isinstance(own, Credentials) else None,
-            host.offered(BrokerAccess).users if asks else None,
+            host.offered(Users) if asks else None,
             lambda: s.config.auth_mode != access.OBSERVE,
         )
         self._make_link()

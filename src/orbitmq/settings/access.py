@@ -17,6 +17,7 @@ from orbitmq.wire.signing import Credentials
 AUTHENTICATION: Final = "authenticationEnabled"
 AUTHORIZATION: Final = "authorizationEnabled"
 MODE: Final = "authMode"
+ACL_1: Final = "aclEnable"
 ENFORCE: Final = "enforce"
 OBSERVE: Final = "observe"
 SWITCHES: Final = frozenset({AUTHENTICATION, AUTHORIZATION})
@@ -26,6 +27,11 @@ _AUTH: Final = "org.apache.rocketmq.auth."
 def authentication() -> Any:
     """Whether only requests that a user has signed are served."""
     return setting(False, AUTHENTICATION, flag)
+
+
+def acl_1() -> Any:
+    """Whether the accounts of ACL 1.0 in plain_acl.yml are the users and their rules."""
+    return setting(False, ACL_1, flag)
 
 
 def authorization() -> Any:
@@ -98,7 +104,7 @@ STATEFUL: Final = f"{_AUTH}authentication.strategy.StatefulAuthenticationStrateg
 _STRATEGY: Final = "nothing, or one of RocketMQ's two"
 _LISTED: Final = "nothing: no request is served here without an identity"
 _ALONE: Final = (
-    "with authenticationEnabled=true a broker without replicas, or innerClientAuthenticationCredentials, "
+    "where keys are required a broker without replicas, or innerClientAuthenticationCredentials, "
     "with which the brokers of a name prove to each other who they are"
 )
 # What the value may be while keys are asked for, and the words of the refusal.
@@ -142,6 +148,12 @@ OF_LONE_BROKERS: Final[Bounds] = {
     "totalReplicas": (lambda value: value in ("", "1"), _ALONE),
     "enableSlaveActingMaster": (lambda value: value.lower() != "true", _ALONE),
 }
+
+_ONE_SOURCE: Final = (
+    f"false beside {ACL_1}=true: users and rules come from plain_acl.yml or from the commands, not from both"
+)
+# For brokers with the accounts of ACL 1.0.
+OF_ACL_1: Final[Bounds] = {key: (lambda value: value.lower() != "true", _ONE_SOURCE) for key in SWITCHES}
 
 
 def check(text: str, overrides: Mapping[str, str], is_on: bool, bounds: Bounds) -> None:

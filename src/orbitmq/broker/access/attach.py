@@ -5,6 +5,7 @@ from __future__ import annotations
 from orbitmq.auth.access_requests import AccessRequests
 from orbitmq.auth.gate import AuthGate
 from orbitmq.broker.access.auditing import AuditLog, sights
+from orbitmq.broker.access.plain_files import PlainAclFiles
 from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Attachment, Host
@@ -14,30 +15,35 @@ from orbitmq.transport.audit import Audit
 
 
 def attach(host: Host) -> Attachment:
-    """Tables and audit log; with ``authenticationEnabled`` the gate and the handlers, too."""
+    """Tables and audit log; where keys are required the gate and the handlers, too."""
     s = host.services
-    access = BrokerAccess(s.config, s.feed, s.events, s.metadata.save)
-    seen = sights(host, access)
-    components: list[Component] = [access]
+    tables = BrokerAccess(s.config, s.feed, s.events, s.metadata.save)
+    components: list[Component] = [tables]
+    source: BrokerAccess | PlainAclFiles = tables
+    if s.config.acl_enable:
+        source = PlainAclFiles(s.runtime, s.config, s.events)
+        components.append(source)
+    seen = sights(host, source.users, source.rules)
     audit: Audit | None = None
     if s.config.audit_place is not None:
         audit = Audit(s.runtime, s.config.audit_place, seen)
         components.append(AuditLog(audit))
     offers = [] if audit is None else [audit]
-    if not s.config.authentication_enabled:
+    if not s.config.requires_keys:
         return Attachment(components, audit=audit, offers=offers)
     gate = AuthGate(
         seen.asked,
-        access.users,
-        access.rules,
-        authorizes=s.config.authorization_enabled,
+        source.users,
+        source.rules,
+        authorizes=s.config.authorization_enabled or s.config.acl_enable,
         observes=lambda: s.config.auth_mode == OBSERVE,
     )
+    requests = AccessRequests(source.users, source.rules, gate, tables.written)
     return Attachment(
         components,
-        [AccessHandlers(AccessRequests(access.users, access.rules, gate, access.written))],
+        [AccessHandlers(requests.looks if s.config.acl_enable else requests.by_code)],
         gate=gate,
         audit=audit,
-        offers=[gate, access, *offers],
+        offers=[gate, source.users, *offers],
         status=lambda: {"authMode": s.config.auth_mode, **gate.refusals.lines()},
     )

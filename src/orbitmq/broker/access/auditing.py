@@ -7,7 +7,8 @@ from typing import Any
 from orbitmq.auth.changes import Look, Sights, access_looks, settings_look
 from orbitmq.auth.needs import asked_of
 from orbitmq.auth.requests import REQUESTS, BrokerFacts
-from orbitmq.broker.access.tables import BrokerAccess
+from orbitmq.auth.rules import Rules
+from orbitmq.auth.users import Users
 from orbitmq.broker.access.topics import topic_at
 from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Host
@@ -39,7 +40,7 @@ class AuditLog(Component):
         await self._audit.end_work()
 
 
-def sights(host: Host, access: BrokerAccess) -> Sights:
+def sights(host: Host, users: Users, rules: Rules) -> Sights:
     """How the audit log of this broker finds the targets of changes and their states."""
     s = host.services
     place = BrokerFacts(s.config.broker_cluster_name, lambda offset: topic_at(s.store, offset))
@@ -51,7 +52,7 @@ def sights(host: Host, access: BrokerAccess) -> Sights:
         return {f"quota of {asked.kind} {asked.name}": None if found is None else found.to_plain()}
 
     looks: dict[int, Look] = {
-        **access_looks(access.users, access.rules),
+        **access_looks(users, rules),
         **_table_looks(s),
         Code.UPDATE_BROKER_CONFIG: settings_look(s.config.to_properties, properties_text.parse),
         Code.SET_QUOTA: quota,

@@ -95,7 +95,7 @@ class FastPath:
         self._config = config
         self._host = host
         self._resume = resume
-        self._asks = config.authentication_enabled
+        self._asks = config.requires_keys
         self._checks_each = config.authentication_strategy != STATEFUL
         self._callers = SignedCallers()
         self._role = role
