@@ -53,6 +53,9 @@ class Answered:
     def is_of(self, user: str) -> bool:
         return False
 
+    def recheck(self) -> bool:
+        return True
+
     def refuse(self, error: RemotingError) -> None:
         raise error
 

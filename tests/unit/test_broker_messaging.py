@@ -76,6 +76,9 @@ class Waiting:
     def is_of(self, user: str) -> bool:
         return False
 
+    def recheck(self) -> bool:
+        return True
+
     def refuse(self, error: RemotingError) -> None:
         self.heard.append(error)
 

@@ -62,6 +62,9 @@ class Waiter:
     def is_of(self, user: str) -> bool:
         return False
 
+    def recheck(self) -> None:
+        raise AssertionError("no rights change here")
+
     def expire(self) -> None:
         self.events.append("expire")
 

@@ -84,11 +84,12 @@ class AuthGate:
         user = self._users.get(command.ext.get(ACCESS_KEY, ""))
         return self.observing or (user is not None and user.is_enabled)
 
-    def check(self, command: Command, host: str) -> Sender | None:
+    def check(self, command: Command, host: str, *, verified: bool = False) -> Sender | None:
         """Raise unless the sender of a request is permitted to make it.
 
         Args:
             host: the peer's address.
+            verified: the signature was checked when the request came: only user and rules are looked at.
 
         Returns:
             The sender; None: it passes only because the gate observes.
@@ -99,7 +100,7 @@ class AuthGate:
         """
 
         def judge() -> Sender:
-            sender = self.sender(command, host)
+            sender = self.sender(command, host, verified=verified)
             self._permit(sender.user, command.code, partial(self._asked, command), sender.host)
             return sender
 
@@ -177,16 +178,17 @@ class AuthGate:
         """
         return self.sender(command, "").user
 
-    def sender(self, command: Command, host: str) -> Sender:
+    def sender(self, command: Command, host: str, *, verified: bool = False) -> Sender:
         """Who signed a request, or for whom a broker has passed it on.
 
         Args:
             host: the peer's address.
+            verified: see :meth:`check`.
 
         Raises:
             RemotingError: NO_PERMISSION.
         """
-        signed = self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: key.made(command))
+        signed = self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: verified or key.made(command))
         name = command.ext.get(FOR_USER)
         if name is None or not signed.is_super:
             return Sender(signed, host)

@@ -101,6 +101,10 @@ class _Waiting:
         """Whether this user waits."""
         return self._user == user
 
+    def recheck(self) -> bool:
+        """The call ends without messages: the next one is checked."""
+        return True
+
     def refuse(self, error: RemotingError) -> None:
         self.outcome.set_exception(error)
 

@@ -52,8 +52,17 @@ class Guard:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self._slowing.left(address, self._clock.monotonic())
 
-    def check(self, connection: ServerConnection, command: Command) -> Sender | None:
+    def recheck(self, connection: ServerConnection, command: Command) -> None:
+        """See :class:`orbitmq.transport.server.Watch`."""
+        self.check(connection, command, verified=True)
+
+    def check(
+        self, connection: ServerConnection, command: Command, *, verified: bool = False
+    ) -> Sender | None:
         """Raise unless the sender is permitted to make the request.
+
+        Args:
+            verified: its signature was checked when it came.
 
         Returns:
             Who has signed it; None: nobody who is served here has.
@@ -64,7 +73,7 @@ class Guard:
         """
         host = connection.remote[0]
         try:
-            sender = None if self.gate is None else self.gate.check(command, host)
+            sender = None if self.gate is None else self.gate.check(command, host, verified=verified)
             if sender is None and self._protected is not None and command.code in DANGEROUS:
                 self._protected.check(command.code, host, connection.local[0])
         except RemotingError as error:

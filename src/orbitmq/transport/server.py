@@ -52,6 +52,14 @@ class Watch(Protocol):
         """For how long a new connection from this address is not read."""
         ...
 
+    def recheck(self, connection: ServerConnection, command: Command) -> None:
+        """Check the rights of a request again that was let pass.
+
+        Raises:
+            RemotingError: it is not permitted any more.
+        """
+        ...
+
 
 class ServerConnection(Connection):
     """One client, as the server sees it.
@@ -102,6 +110,14 @@ class ServerConnection(Connection):
     def restrain(self, allows_long: Callable[[Command], bool]) -> None:
         """Take long frames only when this allows it for their header, until :meth:`trust`."""
         self._protocol.restrain(allows_long)
+
+    def recheck(self, command: Command) -> None:
+        """Check the rights of a request again that the server let pass.
+
+        Raises:
+            RemotingError: it is not permitted any more.
+        """
+        self._server.recheck(self, command)
 
     def trust(self) -> None:
         """Take all frames: the client has shown its keys."""
@@ -336,6 +352,11 @@ class RemotingServer:
                     self._young[connection] = looks + 1
         if self._young:
             self._plan_look()
+
+    def recheck(self, connection: ServerConnection, command: Command) -> None:
+        """See :meth:`Watch.recheck`."""
+        if self._watch is not None:
+            self._watch.recheck(connection, command)
 
     def sending(self, connection: ServerConnection, command: Command) -> None:
         """A metered connection is about to send a command."""

@@ -167,7 +167,7 @@ class FastPath:
 
     def _make_frames(self) -> FastFrames:
         config, store = self._config, self._store
-        frames = FastFrames(
+        return FastFrames(
             store.appender,
             store.lookup,
             layout.texts(
@@ -179,9 +179,8 @@ class FastPath:
             max_body_bytes=config.body_limit,
             max_pull_count=config.transfer_max_count,
             max_pull_bytes=config.transfer_max_bytes,
+            asks_keys=self._asks,
         )
-        frames.keys.asks = self._asks
-        return frames
 
     def _settings_changed(self) -> None:
         stale = self._takes_sends != self._may_take_sends()

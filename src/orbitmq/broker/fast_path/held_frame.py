@@ -65,6 +65,10 @@ class HeldFrame:
         """Answer that no message arrived."""
         self._handle(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
 
+    def recheck(self) -> None:
+        """As :meth:`expire`: the gate looks at the request again before its handler does."""
+        self.expire()
+
     def _handle(self, kept_flags: int) -> None:
         # The pull's offset was committed when the pull came; a later commit must not be undone.
         self._ordinary(self.connection, decode_frame(self.frame), kept_flags)

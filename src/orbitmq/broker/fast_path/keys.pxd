@@ -24,7 +24,7 @@ cdef class FrameKeys:
     cdef Fields fields
     cdef HeaderScan scan
     cdef int64_t[::1] slots, order
-    cdef public bint asks
+    cdef readonly bint asks
     cdef public SignedCaller caller
     cdef public bint signed
     cdef public object chunk

@@ -90,19 +90,19 @@ class FrameKeys:
 
     Args:
         fields: of the current request.
+        asks: whether the broker asks for keys; the rest counts only then.
 
     Attributes:
-        asks: whether the broker asks for keys; the rest counts only then.
         caller: of the current chunk; NOBODY: its signature has not been checked yet.
         signed: whether each signature is checked; else that of the connection's first request was enough.
         chunk: the buffer with the frames, while signatures are checked.
     """
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: Fields, asks: bool) -> None:
         self.fields = fields
         self.scan = self.fields.scan
         self.slots = self.fields.slots
-        self.asks = False
+        self.asks = asks
         self.caller = NOBODY
         self.signed = False
         self.chunk: Readable = b""

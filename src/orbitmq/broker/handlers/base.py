@@ -58,5 +58,14 @@ class WaitingClient:
     def is_of(self, user: str) -> bool:
         return self._command.ext.get(ACCESS_KEY) == user
 
+    def recheck(self) -> bool:
+        """Whether the user still has the right to the request; without it the request is refused."""
+        try:
+            self._connection.recheck(self._command)
+        except RemotingError as error:
+            self.refuse(error)
+            return False
+        return True
+
     def refuse(self, error: RemotingError) -> None:
         self._connection.send(self._command.reply(error.code, error.remark))

@@ -40,7 +40,7 @@ class LongPolling(Waiting[tuple[str, int], PullWaiter]):
         self._by_topic: dict[str, dict[int, None]] = {}
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
-        events.subscribe(RightsChanged, lambda event: self.expire_of(event.user))
+        events.subscribe(RightsChanged, lambda event: self.recheck_of(event.user))
 
     def waiting(self, topic: str, queue_id: int) -> int:
         """How many pulls wait for this queue."""

@@ -125,6 +125,10 @@ class PullClient(Protocol):
         """Whether this user signed the request."""
         ...
 
+    def recheck(self) -> bool:
+        """Whether the user still has the right to the pull; without it the pull is refused, and ends."""
+        ...
+
 
 class Pulling:
     """Hands stored messages to consumers."""
@@ -434,3 +438,7 @@ class _HeldPull:
 
     def expire(self) -> None:
         self._pulling.expire(self)
+
+    def recheck(self) -> None:
+        if self.client.recheck():
+            self.expire()

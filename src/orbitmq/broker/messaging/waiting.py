@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -34,6 +34,10 @@ class HasDeadline(Protocol):
 
     def is_of(self, user: str) -> bool:
         """Whether this user signed the request."""
+        ...
+
+    def recheck(self) -> None:
+        """Refuse the request if its user has lost the right to it, else answer that no message arrived."""
         ...
 
 
@@ -135,11 +139,14 @@ class Waiting(Component, Generic[K, W]):
 
     def expire(self, held: Held[K, W]) -> None:
         """Answer that no message arrived, if the request still waits."""
+        self._end(held, held.waiter.expire)
+
+    def _end(self, held: Held[K, W], answer: Callable[[], object]) -> None:
         waits = self.waits(held)
         self.drop(held)
         if waits and not held.waiter.gone:
             try:
-                held.waiter.expire()
+                answer()
             except Exception:
                 log.exception("%s: a request whose time was over got no answer", self.name)
 
@@ -149,12 +156,12 @@ class Waiting(Component, Generic[K, W]):
         for held in sorted(everyone, key=lambda one: one.ends):
             self.expire(held)
 
-    def expire_of(self, user: str) -> None:
-        """Answer every request of a user now, so that its rights are checked with the next one."""
+    def recheck_of(self, user: str) -> None:
+        """Answer every request of a user now: the rights of the user have changed."""
         for key in self.keys():
             for held in self.at(key):
                 if held.waiter.is_of(user):
-                    self.expire(held)
+                    self._end(held, held.waiter.recheck)
 
     # -- for subclasses --------------------------------------------------------------------------------
 

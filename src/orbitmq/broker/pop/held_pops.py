@@ -55,7 +55,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
         self._watched: set[tuple[str, int]] = set()
         events.on_messages_arrived(self.on_arrival)
         events.subscribe(OffsetsReset, lambda event: self.wake_topic(event.topic))
-        events.subscribe(RightsChanged, lambda event: self.expire_of(event.user))
+        events.subscribe(RightsChanged, lambda event: self.recheck_of(event.user))
         events.subscribe(TopicChanged, lambda event: self.wake_topic(event.topic))
 
     def waiting(self, place: Place) -> int:

@@ -39,6 +39,10 @@ class PopClient(Protocol):
         """Whether this user signed the request."""
         ...
 
+    def recheck(self) -> bool:
+        """Whether the user still has the right to the pop; without it the pop is refused, and ends."""
+        ...
+
 
 class NoticeClient(Protocol):
     """The client behind a request that waits for messages without taking them."""
@@ -49,6 +53,8 @@ class NoticeClient(Protocol):
     def answer(self, has_messages: bool) -> None: ...
 
     def is_of(self, user: str) -> bool: ...
+
+    def recheck(self) -> bool: ...
 
 
 class PopsFullError(OrbitError):
@@ -278,6 +284,10 @@ class _WaitingPop:
     def expire(self) -> None:
         self.client.answer(self._pops.nothing(self.request))
 
+    def recheck(self) -> None:
+        if self.client.recheck():
+            self.expire()
+
 
 class _WaitingNotice:
     """A waiting request for a notice."""
@@ -304,3 +314,7 @@ class _WaitingNotice:
 
     def expire(self) -> None:
         self._client.answer(False)
+
+    def recheck(self) -> None:
+        if self._client.recheck():
+            self.expire()
