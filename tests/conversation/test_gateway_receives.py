@@ -157,6 +157,17 @@ async def test_a_receive_that_cannot_be_is_refused(
     assert (answer.code, answer.delivered) == (code, True)
 
 
+async def test_an_invisible_time_is_refused_in_the_words_of_apaches_proxy(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.route()
+    limits = "limits 10000 to 43200000 ms"
+    short = await rpc.receive(invisible_ms=9999)
+    assert short.text == f"the invisibleTime is too small: invisible_duration 9999 ms, {limits}"
+    long = await rpc.receive(invisible_ms=43_200_001)
+    assert long.text == f"the invisibleTime is too large: invisible_duration 43200001 ms, {limits}"
+
+
 @pytest.mark.behaviour("GW-27")
 @pytest.mark.broker(pop_polling_size=1)
 async def test_too_many_waiting_receives_are_told_so(grpc_broker: Broker, rpc: RpcClient) -> None:

@@ -268,6 +268,36 @@ def refused(server: Http2Connection, data: bytes) -> Http2Error:
     return caught.value
 
 
+def with_length(length: bytes) -> bytes:
+    named = [(name.encode(), value.encode()) for name, value in REQUEST]
+    return block_of([*named, (b"content-length", length)])
+
+
+@pytest.mark.parametrize("length", [b"0", b"3", b"4", b"04", b"5", b"x", b"-4", b"4, 4"])
+@pytest.mark.parametrize(
+    ("rest", "size", "ended"),
+    [
+        (frame(0, 1, 1, b"four"), 4, True),
+        (frame(0, 0, 1, b"fo") + frame(0, 9, 1, b"\x05ur" + bytes(5)), 4, True),
+        (frame(0, 0, 1, b"four") + frame(1, 5, 1, block_of([(b"x-last", b"too")])), 4, True),
+        (frame(0, 0, 1, b"fou") + frame(1, 5, 1, block_of([(b"x-last", b"too")])), 3, True),
+        (frame(0, 0, 1, b"four"), 4, False),
+        (frame(0, 1, 1), 0, True),
+        (b"", 0, False),
+    ],
+)
+def test_data_is_as_long_as_its_content_length(length: bytes, rest: bytes, size: int, ended: bool) -> None:
+    heard, _ = ours([PREFACE + SETTINGS + frame(1, 4, 1, with_length(length)) + rest])
+    named = int(length) if length.isdigit() else -1
+    assert heard.fault == (named < size if not ended else named != size)
+
+
+def test_a_content_length_that_no_body_has_is_named() -> None:
+    error = refused(opened()[0], frame(1, 4, 3, with_length(b"5")) + frame(0, 1, 3, b"four"))
+    assert str(error) == "content-length 5, but 4 bytes of data"
+    assert refused(opened()[0], frame(1, 5, 3, with_length(b"9" * 16))).code == 1
+
+
 def test_what_a_client_sends_to_a_stream_that_was_reset_here_is_no_fault() -> None:
     server, client = opened()
     server.reset(1)

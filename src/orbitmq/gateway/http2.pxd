@@ -2,21 +2,21 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
+from orbitmq.gateway.frame_writer cimport FrameWriter
 from orbitmq.gateway.frames cimport Floods
 from orbitmq.gateway.hpack cimport HeaderReader
 from orbitmq.gateway.plain_reader cimport PlainReader
-from orbitmq.message.octets cimport get_i32, put_i32
+from orbitmq.gateway.refusals cimport check_connection, check_headers, check_stream, padding_of
+from orbitmq.message.octets cimport get_i32
 
 cdef int _DATA, _HEADERS, _PRIORITY, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION
-cdef int _HEAD, _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITIZED, _NEEDED
+cdef int _HEAD, _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITIZED
 cdef int _SETTINGS_WINDOW, _SETTINGS_FRAME
 cdef int64_t _FRAME_BYTES, _TURN_BYTES, _STREAM_BYTES, _CONNECTION_BYTES, _MOST_STREAMS, _MOST_WINDOW, _NUMBER, _DEFAULT_WINDOW_BYTES
-cdef dict _PSEUDO
-cdef frozenset _OF_CONNECTIONS
 
 @cython.final
 cdef class _Stream:
-    cdef int64_t window, come, timeout_ms
+    cdef int64_t window, come, length, taken, timeout_ms
     cdef bint ended
     cdef int kind
     cdef list untold
@@ -25,9 +25,10 @@ cdef class _Stream:
 cdef class Http2Connection:
     cdef public PlainReader plain
     cdef list _untold
-    cdef bytearray _out, _pending, _block, _nine
+    cdef FrameWriter _writer
+    cdef bytearray _pending, _block
     cdef Py_ssize_t _preface, _needed
-    cdef bint _judged, _tells_table, _continued_ends
+    cdef bint _judged, _continued_ends
     cdef Floods _floods
     cdef HeaderReader _reader
     cdef dict _streams, _forgiven
@@ -40,19 +41,17 @@ cdef class Http2Connection:
     @cython.locals(length=Py_ssize_t, kind=int, flags=int, stream=int64_t)
     cdef Py_ssize_t _frames(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, double now, list events) except -1
     cdef void _one(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int kind, int flags, int64_t stream, list events) except *
-    cdef int _padding(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags) except -1
     @cython.locals(size=Py_ssize_t, padding=int, found=_Stream)
     cdef void _data(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     cdef bint _is_taken(self, _Stream found, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int64_t stream) except -1
     cdef void _tell(self, _Stream found, int64_t stream, list events) except *
     @cython.locals(stream=int64_t, found=_Stream)
     cdef void _tell_all(self, list events) except *
-    cdef void _give_back(self, int64_t stream, int64_t size) except *
     @cython.locals(padding=int)
     cdef void _headers(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     @cython.locals(stream=int64_t, block=bytes)
     cdef void _continuation(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, list events) except *
-    @cython.locals(found=_Stream, opened=_Stream)
+    @cython.locals(found=_Stream, opened=_Stream, length=int64_t)
     cdef void _listed(self, list headers, int64_t stream, bint ended, list events) except *
     @cython.locals(found=_Stream)
     cdef void _rst_stream(self, Py_ssize_t pos, Py_ssize_t end, int64_t stream, list events) except *
@@ -64,9 +63,6 @@ cdef class Http2Connection:
     cdef void _settings(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     @cython.locals(each=_Stream)
     cdef void _set(self, int number, int64_t value) except *
-    cdef void _write_headers(self, int64_t stream, bytes block, bint end) except *
-    @cython.locals(head=bytearray)
-    cdef void _head(self, Py_ssize_t length, int kind, int flags, int64_t stream) except *
     @cython.locals(found=_Stream)
     cpdef headers(self, int64_t stream, bytes block, bint end=?)
     @cython.locals(found=_Stream, sent=int64_t, room=int64_t, size=int64_t)
@@ -78,7 +74,4 @@ cdef class Http2Connection:
     cdef void _end(self, int code, bytes text) except *
     cpdef bytes take(self)
 
-@cython.locals(seen=int, behind=bint, bit=int, name=str, value=str)
-cdef void _check_headers(list headers, bint trailers) except *
-cdef void _check_connection(str name, int64_t stream) except *
-cdef void _check_stream(str name, int64_t stream) except *
+cdef void _check_length(_Stream found, bint ended) except *

@@ -15,27 +15,18 @@ from typing import TYPE_CHECKING, Final
 import cython
 
 from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened, Writable
-from orbitmq.gateway.frames import (
-    CANCEL,
-    FLOW_CONTROL_ERROR,
-    FRAME_BYTES,
-    FRAME_SIZE_ERROR,
-    NO_ERROR,
-    PREFACE,
-    PROTOCOL_ERROR,
-    STREAM_CLOSED,
-    Floods,
-    Http2Error,
-    Kind,
-)
+from orbitmq.gateway.frame_writer import FrameWriter
+from orbitmq.gateway.frames import CANCEL, FRAME_BYTES, NO_ERROR, PREFACE, Floods, Http2Error, Kind
 from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
+from orbitmq.gateway.refusals import closed, overflow, wrong, wrong_length, wrong_size
 
 if TYPE_CHECKING:
     from orbitmq.gateway.plain_reader import PlainReader
     from orbitmq.runtime.buffers import Readable
 
 if not cython.compiled:
-    from orbitmq.message.octets import get_i32, put_i32
+    from orbitmq.gateway.refusals import check_connection, check_headers, check_stream, padding_of
+    from orbitmq.message.octets import get_i32
 
 # SETTINGS_MAX_CONCURRENT_STREAMS: further calls wait at the client.
 MAX_STREAMS: Final = 1000
@@ -52,8 +43,6 @@ _ALL_STREAMS = 2**31 - 1
 # Most bytes of an error's text in a GOAWAY.
 _TEXT_BYTES = 256
 _SETTINGS_STREAMS, _SETTINGS_WINDOW, _SETTINGS_FRAME, _SETTINGS_HEADERS = 3, 4, 5, 6
-# The first header of a block: no table is kept at the client for what this side sends.
-_NO_TABLE = b"\x20"
 
 # C integers in the compiled module.
 _DATA = int(Kind.DATA)
@@ -80,30 +69,16 @@ _MOST_STREAMS = 2 * MAX_STREAMS
 _MOST_WINDOW = 2**31 - 1
 _NUMBER = 0x7FFFFFFF
 
-_PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
-_NEEDED = 7
-_OF_CONNECTIONS = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
-
-
-# What a connection begins with: the limits here, and the connection's window.
-_GREETING = _frame(
-    Kind.SETTINGS,
-    0,
-    0,
-    b"".join(
-        struct.pack(">HI", number, value)
-        for number, value in (
-            (_SETTINGS_STREAMS, MAX_STREAMS),
-            (_SETTINGS_WINDOW, STREAM_WINDOW_BYTES),
-            (_SETTINGS_FRAME, FRAME_BYTES),
-            (_SETTINGS_HEADERS, MAX_HEADER_LIST_BYTES),
-        )
-    ),
-) + _frame(Kind.WINDOW_UPDATE, 0, 0, struct.pack(">I", CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES))
+# The limits here, with which a connection begins.
+_LIMITS = b"".join(
+    struct.pack(">HI", number, value)
+    for number, value in (
+        (_SETTINGS_STREAMS, MAX_STREAMS),
+        (_SETTINGS_WINDOW, STREAM_WINDOW_BYTES),
+        (_SETTINGS_FRAME, FRAME_BYTES),
+        (_SETTINGS_HEADERS, MAX_HEADER_LIST_BYTES),
+    )
+)
 
 
 class _Stream:
@@ -112,17 +87,27 @@ class _Stream:
     Attributes:
         window: what may go out.
         come: bytes that came since window was last given back.
+        length: bytes of data that its content-length names; -1: it has none.
+        taken: bytes of data that came in all.
         ended: the client has ended its side.
         untold: its headers, while it may be plain and no event tells of it; kind, timeout_ms: of the call.
     """
 
-    def __init__(self, window: int, ended: bool) -> None:
+    def __init__(self, window: int, ended: bool, length: int) -> None:
         self.window = window
         self.come = 0
+        self.length = length
+        self.taken = 0
         self.ended = ended
         self.untold: list[tuple[str, str]] | None = None
         self.kind = 0
         self.timeout_ms = 0
+
+
+def _check_length(found: _Stream, ended: bool) -> None:
+    """Refuse data that is not as long as its content-length says."""
+    if found.taken > found.length or (ended and found.taken < found.length):
+        raise wrong_length(found.length, found.taken)
 
 
 class Http2Connection:
@@ -138,9 +123,9 @@ class Http2Connection:
         self.plain: PlainReader | None = None
         # Streams whose data is awaited to the end of the chunk.
         self._untold: list[int] = []
-        self._out = bytearray(_GREETING)
-        # Where a frame's head is made.
-        self._nine = bytearray(_HEAD)
+        self._writer = FrameWriter()
+        self._writer.frame(_SETTINGS, 0, 0, _LIMITS)
+        self._writer.window(0, CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES)
         self._pending = bytearray()
         # Bytes of the preface that came; bytes that the begun frame needs; whether its head was judged.
         self._preface = 0
@@ -157,7 +142,6 @@ class Http2Connection:
         # What the client's settings say.
         self._stream_window = _DEFAULT_WINDOW_BYTES
         self._table_bytes = TABLE_BYTES
-        self._tells_table = False
         # A list of headers that goes on in CONTINUATION frames: its stream, or 0.
         self._continued = 0
         self._continued_ends = False
@@ -227,9 +211,9 @@ class Http2Connection:
     ) -> None:
         """One frame, whose payload is from ``pos`` to ``end``."""
         if not self.settled and not (kind == _SETTINGS and not flags & _ACK):
-            raise _wrong("no settings first", f"the first frame is of kind {kind}, not SETTINGS")
+            raise wrong("no settings first", f"the first frame is of kind {kind}, not SETTINGS")
         if self._continued and (kind != _CONTINUATION or stream != self._continued):
-            raise _wrong("headers not continued", f"a frame of kind {kind} inside a list of headers")
+            raise wrong("headers not continued", f"a frame of kind {kind} inside a list of headers")
         if kind == _DATA:
             self._data(buf, pos, end, flags, stream, events)
         elif kind == _HEADERS:
@@ -245,39 +229,31 @@ class Http2Connection:
         elif kind == _CONTINUATION:
             self._continuation(buf, pos, end, flags, events)
         elif kind == _GOAWAY:
-            _check_connection("GOAWAY", stream)
+            check_connection("GOAWAY", stream)
             if end - pos < 8:
-                raise _wrong_size("GOAWAY", end - pos)
+                raise wrong_size("GOAWAY", end - pos)
             # Java's clients send a GOAWAY and wait for the answers of their last calls.
             self.leaving = True
         elif kind == _PRIORITY:
-            _check_stream("PRIORITY", stream)
+            check_stream("PRIORITY", stream)
             if end - pos != 5:
-                raise _wrong_size("PRIORITY", end - pos)
+                raise wrong_size("PRIORITY", end - pos)
         elif kind == _PUSH_PROMISE:
-            raise _wrong("PUSH_PROMISE of a client", "clients push nothing")
+            raise wrong("PUSH_PROMISE of a client", "clients push nothing")
 
     # -- streams -----------------------------------------------------------------------------------------
 
-    def _padding(self, buf: Readable, pos: int, end: int, flags: int) -> int:
-        """How many bytes at the end of a payload are padding."""
-        if not flags & _PADDED:
-            return 0
-        if end == pos or buf[pos] > end - pos - 1:
-            raise _wrong("padding beyond its frame", "padding is longer than its frame")
-        return buf[pos]
-
     def _data(self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]) -> None:
-        _check_stream("DATA", stream)
+        check_stream("DATA", stream)
         size = end - pos
-        padding = self._padding(buf, pos, end, flags)
+        padding = padding_of(buf, pos, end, flags)
         if flags & _PADDED:
             pos += 1
         # Give the window back now, not when a message is whole: messages of several streams would wait for
         # each other.
         self._come += size
         if self._come >= _CONNECTION_BYTES // 2:
-            self._give_back(0, self._come)
+            self._writer.window(0, self._come)
             self._come = 0
         found = self._streams.get(stream)
         if found is None:
@@ -285,7 +261,10 @@ class Http2Connection:
                 raise self._no_stream("DATA", stream)
             return
         if found.ended:
-            raise _closed("DATA", stream)
+            raise closed("DATA", stream)
+        found.taken += end - padding - pos
+        if found.length >= 0:
+            _check_length(found, flags & _END_STREAM != 0)
         if found.untold is not None:
             if flags & _END_STREAM and self._is_taken(found, buf, pos, end - padding, stream):
                 return
@@ -294,7 +273,7 @@ class Http2Connection:
         if flags & _END_STREAM:
             found.ended = True
         elif found.come >= _STREAM_BYTES // 2:
-            self._give_back(stream, found.come)
+            self._writer.window(stream, found.come)
             found.come = 0
         events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
 
@@ -320,21 +299,18 @@ class Http2Connection:
                 self._tell(found, stream, events)
         self._untold.clear()
 
-    def _give_back(self, stream: int, size: int) -> None:
-        self._out += struct.pack(">IBII", 4 << 8 | _WINDOW_UPDATE, 0, stream, size)
-
     def _headers(
         self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]
     ) -> None:
-        _check_stream("HEADERS", stream)
-        padding = self._padding(buf, pos, end, flags)
+        check_stream("HEADERS", stream)
+        padding = padding_of(buf, pos, end, flags)
         if flags & _PADDED:
             pos += 1
         if flags & _PRIORITIZED:
             pos += 5
         end -= padding
         if pos > end:
-            raise _wrong_size("HEADERS", 0)
+            raise wrong_size("HEADERS", 0)
         if flags & _END_HEADERS:
             self._listed(self._reader.read_part(buf, pos, end), stream, flags & _END_STREAM != 0, events)
         else:
@@ -345,7 +321,7 @@ class Http2Connection:
     def _continuation(self, buf: Readable, pos: int, end: int, flags: int, events: list[Event]) -> None:
         stream = self._continued
         if not stream:
-            raise _wrong("CONTINUATION of nothing", "a CONTINUATION frame behind no list of headers")
+            raise wrong("CONTINUATION of nothing", "a CONTINUATION frame behind no list of headers")
         self._block += buf[pos:end]
         if flags & _END_HEADERS:
             block = bytes(self._block)
@@ -357,12 +333,14 @@ class Http2Connection:
         """A whole list of headers: of a new stream, or trailers."""
         if stream > self._last:
             if not stream & 1:
-                raise _wrong("an even stream", f"stream {stream}: clients open odd ones")
-            _check_headers(headers, False)
+                raise wrong("an even stream", f"stream {stream}: clients open odd ones")
+            length = check_headers(headers, False)
+            if ended and length > 0:
+                raise wrong_length(length, 0)
             if len(self._streams) >= _MOST_STREAMS:
-                raise _wrong("too many streams", f"more than {_MOST_STREAMS} streams are open")
+                raise wrong("too many streams", f"more than {_MOST_STREAMS} streams are open")
             self._last = stream
-            opened = self._streams[stream] = _Stream(self._stream_window, ended)
+            opened = self._streams[stream] = _Stream(self._stream_window, ended, length)
             if self.plain is not None and not ended and self.plain.wants(headers):
                 opened.untold = headers
                 opened.kind = self.plain.kind
@@ -377,18 +355,20 @@ class Http2Connection:
                 raise self._no_stream("HEADERS", stream)
             return
         if found.ended:
-            raise _closed("HEADERS", stream)
+            raise closed("HEADERS", stream)
         if not ended:
-            raise _wrong("trailers without an end", f"headers in the middle of stream {stream}")
-        _check_headers(headers, True)
+            raise wrong("trailers without an end", f"headers in the middle of stream {stream}")
+        check_headers(headers, True)
+        if found.length >= 0:
+            _check_length(found, True)
         self._tell(found, stream, events)
         found.ended = True
         events.append(Arrived(stream, b"", True))
 
     def _rst_stream(self, pos: int, end: int, stream: int, events: list[Event]) -> None:
-        _check_stream("RST_STREAM", stream)
+        check_stream("RST_STREAM", stream)
         if end - pos != 4:
-            raise _wrong_size("RST_STREAM", end - pos)
+            raise wrong_size("RST_STREAM", end - pos)
         found = self._streams.pop(stream, None)
         if found is not None:
             if found.untold is None:
@@ -398,14 +378,14 @@ class Http2Connection:
 
     def _window_update(self, buf: Readable, pos: int, end: int, stream: int, events: list[Event]) -> None:
         if end - pos != 4:
-            raise _wrong_size("WINDOW_UPDATE", end - pos)
+            raise wrong_size("WINDOW_UPDATE", end - pos)
         more = get_i32(buf, pos) & _NUMBER
         if more == 0:
-            raise _wrong("a window of 0", "a WINDOW_UPDATE of 0 bytes")
+            raise wrong("a window of 0", "a WINDOW_UPDATE of 0 bytes")
         if stream == 0:
             self._window += more
             if self._window > _MOST_WINDOW:
-                raise _overflow("the connection's window")
+                raise overflow("the connection's window")
         else:
             found = self._streams.get(stream)
             if found is None:
@@ -414,7 +394,7 @@ class Http2Connection:
                 return
             found.window += more
             if found.window > _MOST_WINDOW:
-                raise _overflow(f"the window of stream {stream}")
+                raise overflow(f"the window of stream {stream}")
         events.append(Writable())
 
     def _is_idle(self, stream: int) -> bool:
@@ -422,51 +402,51 @@ class Http2Connection:
 
     def _no_stream(self, name: str, stream: int) -> Http2Error:
         if self._is_idle(stream):
-            return _wrong("a frame of no stream", f"{name} of stream {stream}, which is not open")
-        return _closed(name, stream)
+            return wrong("a frame of no stream", f"{name} of stream {stream}, which is not open")
+        return closed(name, stream)
 
     # -- the connection ----------------------------------------------------------------------------------
 
     def _ping(self, buf: Readable, pos: int, end: int, flags: int, stream: int) -> None:
-        _check_connection("PING", stream)
+        check_connection("PING", stream)
         if end - pos != 8:
-            raise _wrong_size("PING", end - pos)
+            raise wrong_size("PING", end - pos)
         if not flags & _ACK:
-            self._out += _frame(_PING, _ACK, 0, bytes(buf[pos:end]))
+            self._writer.frame(_PING, _ACK, 0, bytes(buf[pos:end]))
 
     def _settings(
         self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]
     ) -> None:
-        _check_connection("SETTINGS", stream)
+        check_connection("SETTINGS", stream)
         if (end - pos) % 6 or (flags & _ACK and end > pos):
-            raise _wrong_size("SETTINGS", end - pos)
+            raise wrong_size("SETTINGS", end - pos)
         if flags & _ACK:
             return
         while pos < end:
             self._set(buf[pos] << 8 | buf[pos + 1], get_i32(buf, pos + 2) & 0xFFFFFFFF)
             pos += 6
         self.settled = True
-        self._out += _frame(_SETTINGS, _ACK, 0)
+        self._writer.frame(_SETTINGS, _ACK, 0, b"")
         events.append(Writable())
 
     def _set(self, number: int, value: int) -> None:
         if number == 1:
             # Nothing is kept in the client's table; but a client that makes it smaller must be told so.
             if value != self._table_bytes:
-                self._tells_table = True
+                self._writer.tells_table = True
             self._table_bytes = value
         elif number == 2 and value > 1:
-            raise _wrong("a setting out of its limits", f"ENABLE_PUSH is {value}, limits 0 to 1")
+            raise wrong("a setting out of its limits", f"ENABLE_PUSH is {value}, limits 0 to 1")
         elif number == _SETTINGS_WINDOW:
             if value > _MOST_WINDOW:
-                raise _overflow(f"INITIAL_WINDOW_SIZE {value}")
+                raise overflow(f"INITIAL_WINDOW_SIZE {value}")
             for each in self._streams.values():
                 each.window += value - self._stream_window
                 if each.window > _MOST_WINDOW:
-                    raise _overflow(f"INITIAL_WINDOW_SIZE {value}")
+                    raise overflow(f"INITIAL_WINDOW_SIZE {value}")
             self._stream_window = value
         elif number == _SETTINGS_FRAME and not FRAME_BYTES <= value < 1 << 24:
-            raise _wrong("a setting out of its limits", f"MAX_FRAME_SIZE is {value}")
+            raise wrong("a setting out of its limits", f"MAX_FRAME_SIZE is {value}")
 
     # -- commands ----------------------------------------------------------------------------------------
 
@@ -475,32 +455,9 @@ class Http2Connection:
         found = self._streams.get(stream)
         if found is None:
             return
-        self._write_headers(stream, block, end)
+        self._writer.headers(stream, block, end)
         if end and found.ended:
             del self._streams[stream]
-
-    def _write_headers(self, stream: int, block: bytes, end: bool) -> None:
-        if self._tells_table:
-            self._tells_table = False
-            block = _NO_TABLE + block
-        flags = _END_STREAM if end else 0
-        if len(block) <= _FRAME_BYTES:
-            self._head(len(block), _HEADERS, flags | _END_HEADERS, stream)
-            self._out += block
-            return
-        kind = _HEADERS
-        for at in range(0, len(block), _FRAME_BYTES):
-            part = block[at : at + _FRAME_BYTES]
-            last = _END_HEADERS if at + len(part) == len(block) else 0
-            self._out += _frame(kind, flags | last, stream, part)
-            kind, flags = _CONTINUATION, 0
-
-    def _head(self, length: int, kind: int, flags: int, stream: int) -> None:
-        head = self._nine
-        put_i32(head, 0, length << 8 | kind)
-        head[4] = flags
-        put_i32(head, 5, stream)
-        self._out += head
 
     def send(self, stream: int, data: memoryview) -> int:
         """Send what the windows take, at most :data:`MAX_TURN_BYTES`; returns how many bytes."""
@@ -511,8 +468,7 @@ class Http2Connection:
         room = min(found.window, self._window, len(data), _TURN_BYTES)
         while sent < room:
             size = min(room - sent, _FRAME_BYTES)
-            self._head(size, _DATA, 0, stream)
-            self._out += data[sent : sent + size]
+            self._writer.data(stream, data[sent : sent + size], size)
             self._floods.sent()
             sent += size
         found.window -= sent
@@ -527,12 +483,11 @@ class Http2Connection:
             return True
         if size > _FRAME_BYTES or size > found.window or size > self._window:
             return False
-        self._write_headers(stream, head, False)
-        self._head(size, _DATA, 0, stream)
-        self._out += data
+        self._writer.headers(stream, head, False)
+        self._writer.data(stream, data, size)
         self._floods.sent()
         self._window -= size
-        self._write_headers(stream, trailers, True)
+        self._writer.headers(stream, trailers, True)
         del self._streams[stream]
         return True
 
@@ -553,75 +508,19 @@ class Http2Connection:
         self._forgiven[stream] = None
         if len(self._forgiven) > MAX_FORGIVEN:
             del self._forgiven[next(iter(self._forgiven))]
-        self._out += _frame(_RST_STREAM, 0, stream, struct.pack(">I", code))
+        self._writer.frame(_RST_STREAM, 0, stream, struct.pack(">I", code))
 
     def announce_end(self) -> None:
         """The first of two GOAWAYs: new calls go elsewhere, those under way and those that cross it go on."""
-        self._out += _frame(_GOAWAY, 0, 0, struct.pack(">II", _ALL_STREAMS, NO_ERROR))
+        self._writer.frame(_GOAWAY, 0, 0, struct.pack(">II", _ALL_STREAMS, NO_ERROR))
 
     def close(self) -> None:
         """The last GOAWAY."""
         self._end(NO_ERROR, b"")
 
     def _end(self, code: int, text: bytes) -> None:
-        self._out += _frame(_GOAWAY, 0, 0, struct.pack(">II", self._last, code) + text)
+        self._writer.frame(_GOAWAY, 0, 0, struct.pack(">II", self._last, code) + text)
 
     def take(self) -> bytes:
         """The bytes to send now."""
-        data = bytes(self._out)
-        self._out.clear()
-        return data
-
-
-# -- judgements ----------------------------------------------------------------------------------------------
-
-
-def _check_headers(headers: list[tuple[str, str]], trailers: bool) -> None:
-    """Refuse what HTTP/2 calls malformed."""
-    seen = 0
-    behind = trailers
-    for name, value in headers:
-        if name[0] == ":":
-            bit = _PSEUDO.get(name, 0)
-            if behind or not bit or seen & bit or (bit == 4 and not value):
-                raise _malformed(f"header {name[:64]!r} is unknown, empty, twice, or in the wrong place")
-            seen |= bit
-        else:
-            behind = True
-            if name in _OF_CONNECTIONS or (name == "te" and value != "trailers"):
-                raise _malformed(f"header {name}: {value[:64]!r} has no place in HTTP/2")
-    if not trailers and seen & _NEEDED != _NEEDED:
-        raise _malformed("a request needs :method, :scheme and :path")
-
-
-def _check_connection(name: str, stream: int) -> None:
-    if stream:
-        raise _wrong("a frame of a stream", f"{name} of stream {stream}: it is the connection's")
-
-
-def _check_stream(name: str, stream: int) -> None:
-    if not stream:
-        raise _wrong("a frame of no stream", f"{name} of stream 0")
-
-
-def _wrong(kind: str, text: str) -> Http2Error:
-    return Http2Error(f"HTTP/2 that breaks its rules ({kind})", text, PROTOCOL_ERROR)
-
-
-def _malformed(text: str) -> Http2Error:
-    return _wrong("malformed headers", text)
-
-
-def _wrong_size(name: str, size: int) -> Http2Error:
-    text = f"a {name} frame of {size} bytes"
-    return Http2Error("HTTP/2 that breaks its rules (length of a frame)", text, FRAME_SIZE_ERROR)
-
-
-def _overflow(what: str) -> Http2Error:
-    text = f"{what} is exceeded"
-    return Http2Error("HTTP/2 that breaks its rules (windows)", text, FLOW_CONTROL_ERROR)
-
-
-def _closed(name: str, stream: int) -> Http2Error:
-    text = f"{name} of stream {stream}, which has ended"
-    return Http2Error("HTTP/2 that breaks its rules (a stream that has ended)", text, STREAM_CLOSED)
+        return self._writer.take()

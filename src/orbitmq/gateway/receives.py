@@ -370,9 +370,10 @@ def _invisible_ms(request: schema.ReceiveMessageRequest) -> int:
     asked = milliseconds(request.invisible_duration)
     low, high = INVISIBLE_LIMITS_MS
     if not low <= asked <= high:
-        raise RefusalError(
-            Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration {asked} ms, limits {low} to {high} ms"
-        )
+        # Users look for the words of Apache's proxy.
+        text = f"the invisibleTime is too {'small' if asked < low else 'large'}"
+        text += f": invisible_duration {asked} ms, limits {low} to {high} ms"
+        raise RefusalError(Code.ILLEGAL_INVISIBLE_TIME, text)
     return asked
 
 

@@ -1,0 +1,100 @@
+# cython: annotation_typing=False
+"""What HTTP/2 forbids in a frame and in a list of headers, and the words in which it is refused.
+
+Typed in ``refusals.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.gateway.frames import (
+    FLOW_CONTROL_ERROR,
+    FRAME_SIZE_ERROR,
+    PROTOCOL_ERROR,
+    STREAM_CLOSED,
+    Http2Error,
+)
+
+if TYPE_CHECKING:
+    from orbitmq.runtime.buffers import Readable
+
+# C integers in the compiled module.
+_PADDED = 0x8
+_NEEDED = 7
+_MOST_DIGITS = 15
+
+_PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
+_OF_CONNECTIONS = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+
+
+def check_headers(headers: list[tuple[str, str]], trailers: bool) -> int:
+    """Refuse what HTTP/2 calls malformed; returns the content-length, or -1."""
+    seen = 0
+    length = -1
+    behind = trailers
+    for name, value in headers:
+        if name[0] == ":":
+            bit = _PSEUDO.get(name, 0)
+            if behind or not bit or seen & bit or (bit == 4 and not value):
+                raise malformed(f"header {name[:64]!r} is unknown, empty, twice, or in the wrong place")
+            seen |= bit
+        else:
+            behind = True
+            if name == "content-length":
+                if length >= 0 or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
+                    raise malformed(f"header content-length: {value[:64]!r} is no number, or is there twice")
+                length = int(value)
+            elif name in _OF_CONNECTIONS or (name == "te" and value != "trailers"):
+                raise malformed(f"header {name}: {value[:64]!r} has no place in HTTP/2")
+    if not trailers and seen & _NEEDED != _NEEDED:
+        raise malformed("a request needs :method, :scheme and :path")
+    return length
+
+
+def check_connection(name: str, stream: int) -> None:
+    """Refuse a frame of a stream that is to be the connection's."""
+    if stream:
+        raise wrong("a frame of a stream", f"{name} of stream {stream}: it is the connection's")
+
+
+def check_stream(name: str, stream: int) -> None:
+    """Refuse a frame of no stream."""
+    if not stream:
+        raise wrong("a frame of no stream", f"{name} of stream 0")
+
+
+def padding_of(buf: Readable, pos: int, end: int, flags: int) -> int:
+    """How many bytes at the end of a payload are padding."""
+    if not flags & _PADDED:
+        return 0
+    if end == pos or buf[pos] > end - pos - 1:
+        raise wrong("padding beyond its frame", "padding is longer than its frame")
+    return buf[pos]
+
+
+def wrong(kind: str, text: str) -> Http2Error:
+    return Http2Error(f"HTTP/2 that breaks its rules ({kind})", text, PROTOCOL_ERROR)
+
+
+def malformed(text: str) -> Http2Error:
+    return wrong("malformed headers", text)
+
+
+def wrong_length(length: int, come: int) -> Http2Error:
+    return malformed(f"content-length {length}, but {come} bytes of data")
+
+
+def wrong_size(name: str, size: int) -> Http2Error:
+    text = f"a {name} frame of {size} bytes"
+    return Http2Error("HTTP/2 that breaks its rules (length of a frame)", text, FRAME_SIZE_ERROR)
+
+
+def overflow(what: str) -> Http2Error:
+    text = f"{what} is exceeded"
+    return Http2Error("HTTP/2 that breaks its rules (windows)", text, FLOW_CONTROL_ERROR)
+
+
+def closed(name: str, stream: int) -> Http2Error:
+    text = f"{name} of stream {stream}, which has ended"
+    return Http2Error("HTTP/2 that breaks its rules (a stream that has ended)", text, STREAM_CLOSED)
