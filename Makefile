@@ -96,7 +96,7 @@ format: $(INSTALLED)  ## let ruff lay out the code: a second
 bench: $(BUILT)  ## speed, memory and growth on this machine: 20 minutes (SHORT=1: three)
 	@$(PY) -m benchmarks.run $(SHORT_FLAG)
 
-bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Central: 33 minutes (SHORT=1: fourteen); gRPC with nghttp2-client's h2load
+bench-peer: $(BUILT)  ## the same loads against Apache RocketMQ, with Maven Central: 45 minutes (SHORT=1: seventeen); gRPC with nghttp2-client's h2load
 	@$(PY) -m benchmarks.peer $(SHORT_FLAG)
 
 bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with Maven Central: 8 minutes (SHORT=1: one and a half)

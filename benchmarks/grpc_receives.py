@@ -39,10 +39,10 @@ class Consumer:
         took_us: of each acknowledgement, from its call to its answer.
     """
 
-    def __init__(self, wire: Wire, topic: str) -> None:
+    def __init__(self, wire: Wire, topic: str, group: str) -> None:
         self.wire = wire
         self.took_us: list[float] = []
-        self._topic, self._group = new(schema.Resource, name=topic), new(schema.Resource, name=GROUP)
+        self._topic, self._group = new(schema.Resource, name=topic), new(schema.Resource, name=group)
         expression = new(schema.FilterExpression, type=FilterType.TAG, expression="*")
         entry = new(schema.SubscriptionEntry, topic=self._topic, expression=expression)
         subscription = new(schema.Subscription, group=self._group, subscriptions=[entry])
@@ -114,13 +114,11 @@ class Consumer:
 class Consumers:
     """All consumers of one system, which stay for all runs."""
 
-    def __init__(self, port: int, topic: str, stack: ExitStack) -> None:
-        self._port = port
-        self._topic = topic
+    def __init__(self, port: int, topic: str, stack: ExitStack, *, group: str = GROUP) -> None:
         # Each run has clients of its own: a server may not know yet that those of the last one are gone.
         run = time.monotonic_ns()
         self._all = [
-            Consumer(stack.enter_context(Wire(port, f"consumer-{run}-{number}")), topic)
+            Consumer(stack.enter_context(Wire(port, f"consumer-{run}-{number}")), topic, group)
             for number in range(CONSUMERS)
         ]
         self._selector = stack.enter_context(selectors.DefaultSelector())

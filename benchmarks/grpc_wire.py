@@ -65,14 +65,14 @@ class Wire:
     """One connection, without limits to what the server may send.
 
     Args:
-        client_id: of the client that all calls are of.
+        client_id: of the client that calls are of.
     """
 
     def __init__(self, port: int, client_id: str, timeout_s: float = 60.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
-        self._blocks: dict[str, bytes] = {}
+        self._blocks: dict[tuple[str, str], bytes] = {}
         self._next = 1
         self._received = b""
         self._unread = 0
@@ -93,11 +93,16 @@ class Wire:
         """For selectors."""
         return self._socket.fileno()
 
-    def begin(self, method: str, message: bytes, *, end: bool = True) -> int:
-        """Begin a call; its bytes go out with :meth:`flush`. Gives its stream."""
-        block = self._blocks.get(method)
+    def begin(self, method: str, message: bytes, *, end: bool = True, client_id: str = "") -> int:
+        """Begin a call; its bytes go out with :meth:`flush`. Gives its stream.
+
+        Args:
+            client_id: of another client than the connection's.
+        """
+        who = client_id or self._client_id
+        block = self._blocks.get((method, who))
         if block is None:
-            block = self._blocks[method] = self._block(method, limited=end)
+            block = self._blocks[method, who] = self._block(method, who, limited=end)
         stream, self._next = self._next, self._next + 2
         data = prefixed(message)
         assert len(data) <= FRAME_BYTES
@@ -106,7 +111,8 @@ class Wire:
         self._out += frame(Kind.DATA, END_STREAM if end else 0, stream, data)
         return stream
 
-    def _block(self, method: str, *, limited: bool) -> bytes:
+    @staticmethod
+    def _block(method: str, client_id: str, *, limited: bool) -> bytes:
         headers = (
             (":method", "POST"),
             (":scheme", "http"),
@@ -115,7 +121,7 @@ class Wire:
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             *((("grpc-timeout", "60S"),) if limited else ()),
-            ("x-mq-client-id", self._client_id),
+            ("x-mq-client-id", client_id),
             ("x-mq-language", "JAVA"),
             ("x-mq-client-version", "5.0.8"),
         )
@@ -123,8 +129,9 @@ class Wire:
 
     def flush(self) -> None:
         """Send what was begun."""
-        self._socket.sendall(self._out)
-        self._out.clear()
+        if self._out:
+            self._socket.sendall(self._out)
+            self._out.clear()
 
     def receive(self) -> None:
         """Read what the socket has; waits for the first of it."""
@@ -145,8 +152,7 @@ class Wire:
         if self._unread > WINDOW_BYTES // 4:
             self._out += frame(Kind.WINDOW_UPDATE, 0, 0, struct.pack(">I", self._unread))
             self._unread = 0
-        if self._out:
-            self.flush()
+        self.flush()
 
     def _on(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == Kind.DATA:

@@ -359,16 +359,23 @@ def record(*, short: bool, **protocol: Any) -> dict[str, Any]:
     return {"kind": "short" if short else "full", **protocol}
 
 
-def keep(name: str, text: str, content: dict[str, Any]) -> Path:
-    """Write benchmarks/results/<name>.md and .json; returns the path of the first.
+def _path(name: str, taken: dict[str, Any]) -> Path:
+    """Where a record is kept: a short one has "-short" behind its name, so that it replaces no full one."""
+    return ROOT / "benchmarks" / "results" / f"{name}{'-short' if taken['kind'] == 'short' else ''}.json"
 
-    A short record (see :func:`record`) has "-short" behind its name, so that it replaces no full one.
-    """
-    if content["record"]["kind"] == "short":
-        name += "-short"
-    folder = ROOT / "benchmarks" / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")
-    page = folder / f"{name}.md"
+
+def kept(name: str, taken: dict[str, Any]) -> dict[str, Any]:
+    """The record with this name and of the same kind (see :func:`record`); empty: there is none."""
+    path = _path(name, taken)
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def keep(name: str, text: str, content: dict[str, Any]) -> Path:
+    """Write benchmarks/results/<name>.md and .json; returns the path of the first."""
+    path = _path(name, content["record"])
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, default=asdict) + "\n")
+    page = path.with_suffix(".md")
     page.write_text(text + "\n")
     return page

@@ -13,9 +13,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from benchmarks.measure import (
     Figure,
     Generator,
     keep,
+    kept,
     machine,
     microseconds,
     record,
@@ -216,20 +217,27 @@ def compare_replicas(folder: Path, classpath: str, *, short: bool) -> tuple[str,
     return replicas.beside(*found), {"ours": found[0], "apache": found[1]}
 
 
-def head(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> tuple[list[str], dict[str, Any]]:
-    """The first lines of the page and of what is kept: on what, when and how all was measured."""
-    about = machine()
+def about(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> dict[str, Any]:
+    """On what, when and how all is measured."""
     taken = record(
-        short=short, effort=effort, warmup_s={"ours": ours_s, "apache": jvm_s}, order="alternating"
+        short=short, effort=asdict(effort), warmup_s={"ours": ours_s, "apache": jvm_s}, order="alternating"
     )
-    place = f"{about['cpu']}, {about['cpus']} CPUs, {about['taken']}"
-    lines = [
-        f"# OrbitMQ and Apache RocketMQ on {place}, {taken['kind']} record\n",
-        f"Generator and broker share all CPUs. Each line: the load itself for {jvm_s:g} s to warm the JVM",
-        f"({ours_s:g} s for OrbitMQ), then {effort.repeats} x {effort.duration_s:g} s of each side; which of",
+    return {"record": taken, "machine": machine()}
+
+
+def head(content: dict[str, Any]) -> list[str]:
+    """The first lines of the page."""
+    taken, place = content["record"], content["machine"]
+    effort, warmup_s = taken["effort"], taken["warmup_s"]
+    where = f"{place['cpu']}, {place['cpus']} CPUs, {place['taken']}"
+    runs = f"{effort['repeats']} x {effort['duration_s']:g} s"
+    return [
+        f"# OrbitMQ and Apache RocketMQ on {where}, {taken['kind']} record\n",
+        "Generator and broker share all CPUs. Each line: the load itself for "
+        f"{warmup_s['apache']:g} s to warm the JVM",
+        f"({warmup_s['ours']:g} s for OrbitMQ), then {runs} of each side; which of",
         "them begins changes from run to run; medians.",
     ]
-    return lines, {"record": taken, "machine": about}
 
 
 @dataclass(frozen=True)
@@ -240,21 +248,21 @@ class Wanted:
         loads: the project's own loads, by flush mode (durable or not); a mode without any is left out.
         examples: Apache's example programs.
         rest: growth, pops, timers, the redrive and replicas.
-        grpc: sends over gRPC, and receives with acknowledgements.
+        grpc: what is measured over gRPC.
     """
 
     loads: dict[bool, list[Case]]
     examples: bool = True
     rest: bool = True
-    grpc: bool = True
+    grpc: Sequence[str] = grpc.NAMES
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Wanted:
         """What the command line asks for."""
         if options.examples:
-            return cls({False: []}, rest=False, grpc=False)
+            return cls({False: []}, rest=False, grpc=())
         if options.grpc:
-            return cls({}, examples=False, rest=False)
+            return cls({}, examples=False, rest=False, grpc=options.rows)
         loads = {False: LOADS, True: DURABLE_LOADS}
         if options.loads is None:
             return cls(loads)
@@ -262,7 +270,7 @@ class Wanted:
             mode: [case for case in cases if options.loads in case.title] for mode, cases in loads.items()
         }
         found = {mode: cases for mode, cases in some.items() if cases}
-        return cls(found, examples=False, rest=False, grpc=False)
+        return cls(found, examples=False, rest=False, grpc=())
 
 
 def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[str, dict[str, Any]]:
@@ -271,7 +279,8 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
     effort = Effort(0.5, 1.5, 2) if short else Effort(1.0, 4.0, 4)
     example_effort = example_programs.SHORT if short else example_programs.Effort()
     programs = Programs(Apache(classpath), generator, folder, example_effort)
-    parts, content = head(effort, Apache(classpath).warmup_s, Ours().warmup_s, short=short)
+    content = about(effort, Apache(classpath).warmup_s, Ours().warmup_s, short=short)
+    parts = head(content)
     for durable, cases in wanted.loads.items():
         mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
         makers: tuple[Maker, ...] = (Ours(), Apache(classpath))
@@ -310,9 +319,26 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
         text, content["replicas"] = compare_replicas(folder, classpath, short=short)
         parts.append(f"\n## A slave\n\n{text}")
     if wanted.grpc:
-        text, content["grpc"] = grpc.compare(folder / "grpc", effort)
-        parts.append(f"\n## gRPC, SYNC_FLUSH\n\n{text}")
+        content.update(grpc.measure(folder / "grpc", effort, short=short, names=wanted.grpc))
+        parts.append(grpc_part(content))
     return "\n".join(parts), content
+
+
+def grpc_part(content: dict[str, Any]) -> str:
+    """What was measured over gRPC."""
+    return f"\n## gRPC, SYNC_FLUSH\n\n{grpc.text(content)}"
+
+
+def names_of_rows(text: str) -> list[str]:
+    """The rows that the command line names.
+
+    Raises:
+        argparse.ArgumentTypeError: there is no such row.
+    """
+    names = text.split(",")
+    if unknown := set(names) - set(grpc.NAMES):
+        raise argparse.ArgumentTypeError(f"no row {', '.join(sorted(unknown))}: {', '.join(grpc.NAMES)}")
+    return names
 
 
 def main() -> int:
@@ -323,7 +349,14 @@ def main() -> int:
     only.add_argument("--loads", metavar="TEXT", help="only the loads whose title has this text, as 'SQL92'")
     only.add_argument("--grpc", action="store_true", help="gRPC only")
     parser.add_argument(
-        "--name", default="peer", help="name of the files in benchmarks/results/ (and -part, -short)"
+        "--rows",
+        metavar="NAMES",
+        type=names_of_rows,
+        default=list(grpc.NAMES),
+        help=f"with --grpc: only these, the record keeps the others: {', '.join(grpc.NAMES)}",
+    )
+    parser.add_argument(
+        "--name", help="name of the files in benchmarks/results/: peer, or grpc (and -part, -short)"
     )
     parser.add_argument(
         "--folder", type=Path, default=None, help="where brokers keep their data (default: /tmp)"
@@ -340,8 +373,13 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="orbitmq-peer-", dir=options.folder) as folder:
         text, content = run(Path(folder), classpath, wanted, short=options.short)
+    name = options.name or ("grpc" if options.grpc else "peer")
+    if options.grpc:
+        content = grpc.merged(content, kept(name, content["record"]))
+        text = "\n".join([*head(content), grpc_part(content)])
+    elif not wanted.rest:
+        name += "-part"
     print(text)
-    name = options.name if wanted.rest else f"{options.name}-part"
     print(f"\nkept in {keep(name, text, content)}")
     return 0
 

@@ -7,9 +7,11 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import grpc as with_grpc
 from benchmarks import keys as with_keys
 from benchmarks.client_speed import WAYS
 from benchmarks.first_messages import AIMS, TITLES
+from benchmarks.grpc_judging import HEADINGS as GRPC_HEADINGS
 from benchmarks.pages.records import cost, number, rate, record, table, taken
 
 SIDES = ("OrbitMQ", "Apache RocketMQ 5.5.0")
@@ -139,6 +141,11 @@ def grpc() -> str:
     return f"{table(headings, rows)}\n\n{taken(record('grpc'))}."
 
 
+def grpc_rows() -> str:
+    """The rows over gRPC, and whether their goals were met."""
+    return table([*GRPC_HEADINGS, "taken"], with_grpc.row_lines(record("grpc")))
+
+
 def processes() -> str:
     """The table of a broker process: start, memory and stop."""
     rows = [
@@ -260,6 +267,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "readme": readme,
     "loads": loads,
     "grpc": grpc,
+    "grpc-rows": grpc_rows,
     "processes": processes,
     "topics": topics,
     "replicas": replicas,

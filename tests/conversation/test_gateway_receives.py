@@ -180,6 +180,17 @@ async def test_too_many_waiting_receives_are_told_so(grpc_broker: Broker, rpc: R
     assert (await answer_of(rpc, first)).code == Code.MESSAGE_NOT_FOUND
 
 
+@pytest.mark.behaviour("GW-58")
+async def test_more_consumers_of_a_group_wait_than_apaches_broker_takes(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.route()
+    async with RpcClient(grpc_broker.runtime, client_id="another") as other:
+        waiting = [(client, receiving(client, wait_ms=5000)) for client in (rpc, other) for _ in range(600)]
+        answers = [await answer_of(client, stream) for client, stream in waiting]
+    assert {answer.code for answer in answers} == {Code.MESSAGE_NOT_FOUND}
+
+
 @pytest.mark.behaviour("GW-27")
 @pytest.mark.broker(auto_create_subscription_group=False)
 async def test_an_unknown_group_is_not_found(grpc_broker: Broker, rpc: RpcClient) -> None:

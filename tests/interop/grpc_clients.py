@@ -102,7 +102,7 @@ def page_program(language: str, endpoint: str) -> str:
 
 def page_test() -> str:
     """The test of docs/grpc.md that runs client and broker in one process."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (found,) = [block for block in blocks if "orbitmq_cluster" in block]
     return found
 

@@ -307,7 +307,7 @@ class BrokerConfig(Settings):
     pop_order_repeats_done: bool = setting(False, "popOrderRepeatsDone", flag, live=True)
     pop_from_retry_probability: int = setting(20, "popFromRetryProbability", number(0, 100), live=True)
     pop_actual_retry_topic: bool = setting(False, "popResponseReturnActualRetryTopic", flag, live=True)
-    pop_polling_size: int = setting(1024, "popPollingSize", number(0, 1_000_000), live=True)
+    pop_polling_size: int = setting(20_000, "popPollingSize", number(0, 1_000_000), live=True)
     pop_polling_total: int = setting(100_000, "maxPopPollingSize", number(0, 10_000_000), live=True)
     pop_threshold_enable: bool = setting(False, "enablePopMessageThreshold", flag, live=True)
     pop_in_flight_threshold: int = setting(
