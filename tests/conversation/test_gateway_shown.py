@@ -247,3 +247,20 @@ async def test_members_are_shown_with_their_version(grpc_broker: Broker, version
         answer = await peer.ok(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="cg")
     (member,) = ConsumerConnection.decode(answer.body).connection_set
     assert (member.language, name_of(member.version)) == ("JAVA", shown)
+
+
+@pytest.mark.behaviour("PP-18")
+async def test_what_grpc_clients_have_in_flight_is_lag(cluster: Cluster) -> None:  # noqa: F811
+    async with RpcClient(cluster.runtime, client_id="python-1") as rpc:
+        await rpc.route()
+        await rpc.start(ClientType.SIMPLE_CONSUMER)
+        await rpc.sent(*[b"%d" % number for number in range(20)])
+        messages = await all_of(rpc, 20, invisible_ms=60_000)
+        async with Admin(f"127.0.0.1:{NAME_SERVER}", runtime=cluster.runtime) as admin:
+            lags = (await admin.groups.lag("cg")).whole()
+            report = (await admin.groups.why("cg")).whole()
+            assert sum(one.in_flight for one in lags) == sum(one.lag for one in lags) == 20
+            assert "20 of them are popped and not acknowledged." in report.text
+            assert "which no member reads" not in report.text
+            await rpc.ack(*(each.system_properties.receipt_handle for each in messages))
+            assert sum(one.lag for one in (await admin.groups.lag("cg")).whole()) == 0

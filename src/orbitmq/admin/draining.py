@@ -58,7 +58,10 @@ async def readers_of(cluster: ClusterClient, address: str) -> Sequence[Reader]:
             )
         members = 0 if online is None else len(ConsumerConnection.decode(online.body).connection_set)
         offsets = {} if stats is None else ConsumeStats.decode(stats.body).offset_table
-        lag = sum(max(0, one.broker_offset - one.consumer_offset) for one in offsets.values())
+        lag = sum(
+            max(0, one.broker_offset - one.consumer_offset) + (one.pop_in_flight or 0)
+            for one in offsets.values()
+        )
         return Reader(group, members, lag)
 
     found = await asyncio.gather(*map(reader, names))

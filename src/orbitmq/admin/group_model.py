@@ -73,8 +73,10 @@ class QueueLag:
     Attributes:
         committed: the committed offset, that of the next message for the group.
         end: the offset of the next message to be stored.
-        in_flight: messages that members have fetched and not yet committed.
+        in_flight: messages that members have fetched or popped, and neither committed nor acknowledged.
         age: seconds since the oldest unconsumed message was stored; 0: there is none.
+        popped: those of ``in_flight`` that were popped: they are below ``committed``, where the next pop
+            begins; ``None``: the group does not pop the queue, or the broker is RocketMQ's and does not tell.
     """
 
     queue: MessageQueue
@@ -82,11 +84,12 @@ class QueueLag:
     end: int
     in_flight: int
     age: float
+    popped: int | None = None
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed."""
-        return max(0, self.end - self.committed)
+        """Messages that are not consumed, those in flight included."""
+        return max(0, self.end - self.committed) + (self.popped or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -500,8 +500,10 @@ def _reset(group: str, move: Move, *, by_broker: bool) -> Command:
 
 def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int) -> QueueLag:
     committed, end = progress.consumer_offset, progress.broker_offset
-    in_flight = max(0, progress.pull_offset - committed)
-    return QueueLag(queue, committed, end, in_flight, waits_ms / 1000 if end > committed else 0.0)
+    popped = progress.pop_in_flight
+    in_flight = max(0, progress.pull_offset - committed) + (popped or 0)
+    age = waits_ms / 1000 if end > committed or popped else 0.0
+    return QueueLag(queue, committed, end, in_flight, age, popped)
 
 
 def _checked(targets: Targets, ends: Ends) -> Targets:

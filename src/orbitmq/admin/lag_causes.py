@@ -11,7 +11,7 @@ from orbitmq.wording import counted
 
 BROADCASTING = "BROADCASTING"
 POPPING = "CONSUME_POP"
-LagKind = Literal["off", "offline", "conflict", "one queue", "few members", "few queues"]
+LagKind = Literal["off", "offline", "conflict", "in flight", "one queue", "few members", "few queues"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class LagReport:
     Attributes:
         details: its settings, members, subscriptions and conflicts.
         lag: messages that are not consumed.
+        in_flight: those of them that members have fetched or popped.
         age: seconds since the oldest of them was stored.
         worst: the queue with most of them; ``None``: the group is not behind.
         causes: what was found; empty: the group is not behind, or nothing is known about it.
@@ -36,6 +37,7 @@ class LagReport:
 
     details: GroupDetails
     lag: int
+    in_flight: int
     age: float
     worst: QueueLag | None
     causes: Sequence[LagCause]
@@ -84,10 +86,14 @@ def report(
     """
     total, worst = sum(one.lag for one in lags), worst_of(lags)
     age = max((one.age for one in lags), default=0.0)
+    in_flight, popped = sum(one.in_flight for one in lags), sum(one.popped or 0 for one in lags)
     causes: list[LagCause] = []
     if worst is not None:
-        causes = [*_of_group(details), *_of_queues(details, lags, worst, holder, unread=unread)]
-    return LagReport(details, total, age, worst, causes)
+        causes = _of_group(details)
+        if popped:
+            causes.append(LagCause("in flight", f"{popped:,} of them are popped and not acknowledged"))
+        causes += _of_queues(details, lags, worst, holder, unread=unread)
+    return LagReport(details, total, in_flight, age, worst, causes)
 
 
 def _of_group(details: GroupDetails) -> list[LagCause]:
@@ -115,7 +121,7 @@ def _of_queues(
         place = f"{topic}, queue {worst.queue.broker_name}:{worst.queue.queue_id}"
         text = f"{worst.lag:,} of them in {place}{_held(holder, unread=unread)}"
         return [LagCause("one queue", text)]
-    if details.consume_type == POPPING:
+    if details.consume_type == POPPING or worst.popped is not None:
         return []  # its members have no queues of their own
     queues, members = sum(one.queue.topic == topic for one in lags), len(details.members)
     if members < queues:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from orbitmq.admin.answers import Partial
 from orbitmq.admin.cluster_client import FAILURES, ClusterClient
 from orbitmq.admin.group_model import GroupDetails, Member, QueueLag
-from orbitmq.admin.lag_causes import BROADCASTING, Holder, LagReport, report, worst_of
+from orbitmq.admin.lag_causes import BROADCASTING, POPPING, Holder, LagReport, report, worst_of
 from orbitmq.message.model import MessageQueue
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerRunningInfo, ProcessQueueInfo
@@ -24,11 +24,14 @@ _Held = Mapping[MessageQueue, ProcessQueueInfo]
 async def explained(
     cluster: ClusterClient, details: Partial[GroupDetails], lags: Partial[Sequence[QueueLag]]
 ) -> Partial[LagReport]:
-    """Why the group is behind. The members are asked when one queue has most of the lag."""
+    """Why the group is behind. The members are asked when one queue has most of the lag, unless they pop:
+    then no queue is a member's own.
+    """
     found, worst = details.found, worst_of(lags.found)
     holder, unread = None, False
     counts = lags.found if found.message_model != BROADCASTING else ()
-    if worst is not None and counts and worst.lag * 2 > sum(one.lag for one in counts):
+    pops = found.consume_type == POPPING or (worst is not None and worst.popped is not None)
+    if worst is not None and counts and not pops and worst.lag * 2 > sum(one.lag for one in counts):
         holder, unread = await _holder(cluster, found, worst)
     left_out = {one.address: one for one in (*details.left_out, *lags.left_out)}
     return Partial(report(found, counts, holder, unread=unread), tuple(left_out.values()))

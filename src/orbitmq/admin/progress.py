@@ -20,17 +20,20 @@ class QueueProgress:
     Attributes:
         committed: the committed offset, that of the next message for the group.
         end: the offset of the next message to be stored.
+        popped: messages below ``committed`` that were popped and not acknowledged; ``None``: the group does
+            not pop the queue, or the broker is RocketMQ's and does not tell.
     """
 
     group: str
     queue: MessageQueue
     committed: int
     end: int
+    popped: int | None = None
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed."""
-        return max(0, self.end - self.committed)
+        """Messages that are not consumed, those in flight included."""
+        return max(0, self.end - self.committed) + (self.popped or 0)
 
 
 async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[QueueProgress]]:
@@ -41,7 +44,7 @@ async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[S
         lambda _, answer: ConsumeStatsList.decode(answer.body).consume_stats_list,
     )
     found = [
-        QueueProgress(group, queue, offsets.consumer_offset, offsets.broker_offset)
+        QueueProgress(group, queue, offsets.consumer_offset, offsets.broker_offset, offsets.pop_in_flight)
         for _, listed in answers.pairs
         for groups in listed
         for group, topics in groups.items()

@@ -84,6 +84,7 @@ async def show(admin: Admin, group: Group, /) -> View:
             "message_model": details.message_model or None,
             "conflict_count": details.conflict_count,
             "lag": answer.found.lag,
+            "in_flight": answer.found.in_flight,
             "age": answer.found.age,
             "why": answer.found.causes,
         },
@@ -119,7 +120,8 @@ def _wanted(expression: str | None) -> str:
 @app.command
 @command
 async def lag(admin: Admin, group: Group, /, *, topic: OfTopic = None) -> View:
-    """Show how far a group is behind in each queue.
+    """Show how far a group is behind in each queue, and how many of these messages are in flight: fetched or
+    popped, and neither committed nor acknowledged. Of popped messages RocketMQ's own brokers tell nothing.
 
     A queue is shown once the group has committed an offset in it.
 
@@ -128,10 +130,12 @@ async def lag(admin: Admin, group: Group, /, *, topic: OfTopic = None) -> View:
     """
     answer = await admin.groups.lag(group, topic=topic)
     total, queues = sum(one.lag for one in answer.found), counted(len(answer.found), "queue")
+    in_flight, behind = sum(one.in_flight for one in answer.found), counted(total, "message")
+    flying = f", {in_flight:,} of them in flight" if in_flight else ""
     return View(
-        {"group": group, "lag": total},
+        {"group": group, "lag": total, "in_flight": in_flight},
         [Table("queues", [{**plain(one), "lag": one.lag} for one in answer.found], LAGS)],
-        lines=[f"{counted(total, 'message')} behind in {queues}{without(answer.left_out)}"],
+        lines=[f"{behind} behind in {queues}{flying}{without(answer.left_out)}"],
         left_out=answer.left_out,
         missing="its queues are",
     )

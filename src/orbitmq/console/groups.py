@@ -116,6 +116,7 @@ async def group(admin: Admin, name: str) -> Page:
             Column("committed", "number"),
             Column("end", "number"),
             Column("lag", "number"),
+            Column("in_flight", "number"),
             Column("seconds", "seconds"),
         ),
         [_queue(one) for one in lag.found],
@@ -161,6 +162,7 @@ def _queue(one: QueueLag) -> Row:
         "committed": one.committed,
         "end": one.end,
         "lag": one.lag,
+        "in_flight": one.in_flight,
         "seconds": round(one.age, 1) if one.lag else None,
     }
 

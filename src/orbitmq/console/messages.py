@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, QueueProgress
 from orbitmq.client.consumer.options import ReaderStart
 from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.model import ConsumeFrom
@@ -298,6 +298,14 @@ def message_row(message: ReceivedMessage, *, bodies: bool) -> Row:
     }
 
 
+def _state(progress: QueueProgress, offset: int) -> str:
+    """Where a group is with the message at this offset of a queue."""
+    if progress.committed <= offset:
+        return "waiting"
+    # Which of the messages below the committed offset are the popped ones is not told.
+    return "handed_out" if progress.popped else "passed"
+
+
 async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodies: bool) -> Page:
     """One message with all that is known of it."""
     one = await admin.messages.get(message_id, topic=topic or None)
@@ -306,7 +314,7 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
     readers: list[Row] = [
         {
             "group": each.group,
-            "state": "passed" if each.committed > one.queue_offset else "waiting",
+            "state": _state(each, one.queue_offset),
             "committed": each.committed,
         }
         for each in progress.found

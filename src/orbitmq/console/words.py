@@ -108,6 +108,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "state.failed": ("failed", "失败"),
     "state.waiting": ("waiting", "等待中"),
     "state.passed": ("has passed it", "已越过"),
+    "state.handed_out": ("has passed it, or has it in flight", "已越过或处理中"),
     "state.recalled": ("recalled", "已撤回"),
     "state.delivered": ("delivered", "已投递"),
     # -- columns and facts

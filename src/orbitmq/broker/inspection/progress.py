@@ -15,6 +15,7 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
+from orbitmq.wire import pop_info
 from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper, QueueTimeSpan
 
 _FAR_AHEAD = 2**63 - 1
@@ -66,12 +67,19 @@ class ConsumeProgress:
         return await self.of_group(group, [topic]) if self._reads(group, topic) else ConsumeStats()
 
     def _topics_of(self, group: str) -> list[str]:
-        """All topics of the group; those that it no longer subscribes to are left out."""
+        """All topics of the group, those of its redeliveries included; without those that it no longer
+        subscribes to.
+        """
         return sorted(topic for topic in self._offsets.topics_of(group) if self._reads(group, topic))
 
     def _reads(self, group: str, topic: str) -> bool:
         state = self._clients.consumers(group)
-        return state is None or not state.subscriptions or topic in state.subscriptions
+        return (
+            state is None
+            or not state.subscriptions
+            or topic in state.subscriptions
+            or pop_info.normal_topic(topic, group) in state.subscriptions
+        )
 
     def _rate(self, group: str, topic: str) -> float:
         return self._stats.per_second(GROUP_GET_NUMS, f"{topic}{SEPARATOR}{group}")
@@ -94,6 +102,7 @@ class ConsumeProgress:
             consumer_offset=consumed,
             pull_offset=max(consumed, pulled),
             last_timestamp=max(0, stored_ms),
+            pop_in_flight=offsets.in_flight(group, topic, queue_id),
         )
 
     async def of_all_groups(self, *, only_order: bool) -> ConsumeStatsList:
@@ -112,7 +121,7 @@ class ConsumeProgress:
         return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
 
     def time_spans(self, topic: str, group: str) -> list[QueueTimeSpan]:
-        """Store times in each queue, and of the message that a group reads next.
+        """Store times in each queue, and how long the group's first message that is not done has waited.
 
         Raises:
             RemotingError: TOPIC_NOT_EXIST.
@@ -125,9 +134,10 @@ class ConsumeProgress:
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         first = store.store_time(topic, queue_id, low)
         consumed = self._offsets.query(group, topic, queue_id) or 0
+        undone = self._offsets.undone(group, topic, queue_id) or 0
         delay = 0
-        if consumed < high:
-            next_time = store.store_time(topic, queue_id, max(consumed, low))
+        if undone < high:
+            next_time = store.store_time(topic, queue_id, max(undone, low))
             delay = self._clock.now_ms() - next_time if next_time >= 0 else 0
         return QueueTimeSpan(
             message_queue=MessageQueue(topic, self._config.broker_name, queue_id),

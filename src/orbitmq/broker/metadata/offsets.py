@@ -27,9 +27,11 @@ class Dealt(Protocol):
 
     Attributes:
         next: the group's next message; messages below it may not be done.
+        in_flight: how many messages below it are not done.
     """
 
     next: int
+    in_flight: int
 
 
 class ConsumerOffsets:
@@ -88,6 +90,17 @@ class ConsumerOffsets:
     def _committed(self, group: str, topic: str, queue_id: int, kept: int) -> int:
         queue = self._dealt.get((topic, group, queue_id))
         return kept if queue is None else max(kept, queue.next)
+
+    def undone(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The group's first message that is not done; below :meth:`query` when popped ones are in flight."""
+        key = _key(topic, group)
+        found = self._resets.get(key, {}).get(queue_id)
+        return self._table.get(key, {}).get(queue_id) if found is None else found
+
+    def in_flight(self, group: str, topic: str, queue_id: int) -> int | None:
+        """How many messages pops have handed out that are not done; ``None``: the queue is not popped."""
+        queue = self._dealt.get((topic, group, queue_id))
+        return None if queue is None else queue.in_flight
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended, else the offset of :meth:`query`."""

@@ -31,6 +31,7 @@ class ConsumedQueue:
     Attributes:
         done, read: the offset after the last message that is finished in order, and that was read.
         end: the offset after the newest message.
+        in_flight: messages that were read and are not finished.
         oldest_lagging_ms, oldest_ready_ms: when the first unfinished and unread one was stored; 0: none.
     """
 
@@ -38,16 +39,13 @@ class ConsumedQueue:
     done: int
     read: int
     end: int
+    in_flight: int
     oldest_lagging_ms: int = 0
     oldest_ready_ms: int = 0
 
     @property
     def lag(self) -> int:
-        return self.end - self.done
-
-    @property
-    def in_flight(self) -> int:
-        return self.read - self.done
+        return self.end - self.read + self.in_flight
 
 
 class Topics:
@@ -232,10 +230,14 @@ class Topics:
         for queue, end in enumerate(ends):
             done = done_by_queue.get(queue, end)
             if done < end:
-                read = min(end, max(done, pulled_by_queue.get(queue, 0), reads.get(queue, 0)))
-                found.append(ConsumedQueue(queue, done, read, end))
+                next_one = max(done, reads.get(queue, 0))
+                read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
+                popped = offsets.in_flight(group, topic, queue)
+                # Of messages that pops handed out, those behind one in flight may be finished.
+                in_flight = read - done if popped is None else read - next_one + popped
+                found.append(ConsumedQueue(queue, done, read, end, in_flight))
             elif every:
-                found.append(ConsumedQueue(queue, end, end, end))
+                found.append(ConsumedQueue(queue, end, end, end, 0))
         return found
 
     def _cold(self, topic: str, queues: Sequence[ConsumedQueue]) -> list[int]:

@@ -53,12 +53,17 @@ class TopicStatsTable(Body):
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """A group's progress in a queue. ``last_timestamp`` is the store time of its last message, ms."""
+    """A group's progress in a queue. ``last_timestamp`` is the store time of its last message, ms.
+
+    ``pop_in_flight`` is OrbitMQ's own: messages that pops have handed out and nobody has acknowledged;
+    ``None``: the group does not pop the queue.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int = 0
     last_timestamp: int = 0
+    pop_in_flight: int | None = None
 
 
 @dataclass(slots=True)
