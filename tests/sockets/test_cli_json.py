@@ -193,7 +193,7 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
         message.ack()
         told = json.loads(orbitmq("group", "show", "billing", "--json"))
         # Whether the member has committed by now is chance.
-        check("group-show", json.dumps({**told, "lag": 0, "why": []}))
+        check("group-show", json.dumps({**told, "lag": 0, "in_flight": 0, "why": []}))
         clients = json.loads(orbitmq("client", "list", "--group", "billing", "--json"))
         check("client-list", json.dumps(clients))
         name = clients["clients"][0]["client_id"]
@@ -383,6 +383,17 @@ def test_an_archive(command: Command, tmp_path: Path) -> None:
         "archive-compact",
         command("archive", "compact", str(tmp_path), "--json").replace(str(tmp_path), "FOLDER"),
     )
+
+
+def test_an_audit_log(command: Command, tmp_path: Path) -> None:
+    who = (
+        '"time": "2026-11-29T20:00:01.000Z", "event": "change", "id": 1, "user": "ops", "from": "10.0.0.9:5"'
+    )
+    what = '"code": 17, "request": "UPDATE_AND_CREATE_TOPIC", "target": ["Topic:orders"]'
+    ends = '"before": {"Topic:orders": null}, "verdict": "permitted"', '"verdict": "failed", "why": "no"'
+    log = tmp_path / "audit.log"
+    log.write_text("".join(f"{{{who}, {what}, {end}}}\n" for end in ends))
+    check("audit-show", command("audit", "show", str(log), "--json"))
 
 
 def test_certificates(command: Command, tmp_path: Path) -> None:

@@ -169,6 +169,8 @@ INTERNAL_ERRORS = {
     "Http2Error",
     "NotGrpcError",
     "UnusableError",
+    "DamagedLineError",
+    "PlainAclError",
 }
 
 

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("orbitmq.cli.user", "Users of brokers that require keys: list, create, change, delete."),
     "quota": ("orbitmq.cli.quota", "What users, addresses and topics may use: set, list, delete."),
     "acl": ("orbitmq.cli.acl", "What users may do: allow, deny, list, delete, test, refusals."),
+    "audit": ("orbitmq.cli.audit", "Show a server's audit log: who changed what, who was refused."),
     "check": ("orbitmq.cli.check", "Checks for monitoring: lag, brokers, dead letters, disks, TLS."),
     "top": ("orbitmq.cli.top", "A live table of rates and lags, by group and topic."),
     "mqadmin": ("orbitmq.cli.mqadmin.main", "RocketMQ's mqadmin: its commands, flags and output."),
