@@ -36,6 +36,7 @@ from orbitmq.runtime.ports import free_ports
 LIMIT_S = 60.0
 SERIOUS = ("serious", "critical")
 PAGES = {
+    "all clusters": "/clusters",
     "overview": "/",
     "charts": "/charts",
     "charts of another cluster": "/@second/charts",
@@ -62,6 +63,7 @@ PAGES = {
     "timers": "/timers",
     "traces": "/traces",
     "users and rules": "/access",
+    "a right": "/access/~test?user=app",
     "audit log": "/audit",
     "another cluster": "/@second/",
     "a topic of another cluster": "/@second/topics/theirs",

@@ -9,8 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.conversation.scripted import running as consuming
+from tests.conversation.scripted import until
 
 from orbitmq import (
+    BrokerError,
     ConsumeFrom,
     Consumer,
     Message,
@@ -20,7 +23,7 @@ from orbitmq import (
     UnreadableMessage,
     ValidationError,
 )
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, ConsumedNow
 from orbitmq.cluster.local import LocalCluster
 from orbitmq.errors import MessageNotFoundError, TopicNotFoundError
 from orbitmq.message.ids import offset_message_id, parse_offset_message_id
@@ -191,3 +194,41 @@ async def test_fewer_queues_hide_messages_and_are_refused(orbitmq_world: World) 
         with pytest.raises(ValidationError, match="no consumer gets the messages in queues 2 to 7 any more"):
             await admin.topics.create("t", queues=2)
         assert [entry.read_queues for entry in await admin.topics.route("t")] == [8, 8]
+
+
+@pytest.mark.behaviour("CS-42")
+async def test_a_member_handles_a_stored_message_now(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(message.body)
+        if message.body == b"slow":
+            await world.sleep(handled.count(b"slow") * 4 - 4)
+        if handled.count(b"bad") > 1:
+            raise LookupError("no such order")
+
+    async with world.admin() as admin, world.producer() as producer:
+        await admin.topics.create("t", queues=1)
+        sent = {body: await producer.send(Message("t", body)) for body in (b"good", b"slow", b"bad")}
+        async with consuming(world.consumer("billing", consume_from=ConsumeFrom.FIRST), handle):
+            await until(world, lambda: len(handled) == 3, 60)
+            await world.sleep(10)
+            [member] = (await admin.groups.show("billing")).whole().members
+            before = (await admin.groups.lag("billing", topic="t")).whole()
+
+            async def consume(body: bytes, client_id: str = member.client_id) -> ConsumedNow:
+                return await admin.messages.consume(sent[body].message_id, "billing", client_id, topic="t")
+
+            done = await consume(b"good")
+            assert (done.outcome, done.succeeded, done.took) == ("success", True, 0)
+            done = await consume(b"slow")
+            assert (done.succeeded, done.took) == (True, 4)
+            done = await consume(b"bad")
+            assert (done.outcome, done.succeeded) == ("throw exception", False)
+            assert "no such order" in done.remark
+            with pytest.raises(BrokerError, match="nobody"):
+                await consume(b"good", "nobody")
+            await world.sleep(60)
+            assert sorted(handled) == sorted([b"good", b"slow", b"bad"] * 2)
+            assert (await admin.groups.lag("billing", topic="t")).whole() == before

@@ -271,6 +271,26 @@ async def test_a_setting_is_changed_only_at_a_registered_broker(orbitmq_world: W
             assert (answer.status_code, what in answer.text) == (400, True), wrong
 
 
+async def may_do(browser: Browser) -> None:
+    """What app, who has the rule Topic:orders*, may do."""
+    question = {"user": "app", "may": "Pub", "resource": "Topic:orders-1", "from": "10.1.1.1"}
+    page = await browser.json("/access/~test", **question)
+    assert page["sentence"] == "app may do Pub with Topic:orders-1."
+    assert page["verdicts"] == [{"broker": "broker-a", "state": "allowed", "why": "allowed by Topic:orders*"}]
+    assert [one["resource"] for one in page["deciding_rules"]] == ["Topic:orders*"]
+    page = await browser.json("/access/~test", **{**question, "from": ""})
+    assert page["sentence"] == "app may not do Pub with Topic:orders-1."
+    assert (page["verdicts"][0]["why"], page["deciding_rules"]) == ("no matched policies", [])
+    assert 'value="app"' in await browser.text("/access/~test", user="app")
+    for wrong, what in (
+        ({"may": "Eat"}, "action is"),
+        ({"resource": "orders"}, "expected Topic:name"),
+        ({"from": "here"}, "expected an IP address"),
+    ):
+        answer = await browser.get("/access/~test", **{**question, **wrong})
+        assert (answer.status_code, what in answer.text) == (400, True), wrong
+
+
 @pytest.mark.orbitmq(
     settings={
         "authenticationEnabled": "true",
@@ -278,7 +298,7 @@ async def test_a_setting_is_changed_only_at_a_registered_broker(orbitmq_world: W
         "initAuthenticationUser": '{"username": "root", "password": "root-secret-1"}',
     }
 )
-@pytest.mark.behaviour("CS-25")
+@pytest.mark.behaviour("CS-25", "CS-41")
 async def test_users_and_rules_are_changed_and_no_secret_is_kept(orbitmq_world: World) -> None:
     root = Credentials("root", "root-secret-1")
     async with opened(orbitmq_world, write=True, credentials=root) as browser:
@@ -305,6 +325,7 @@ async def test_users_and_rules_are_changed_and_no_secret_is_kept(orbitmq_world: 
         ):
             answer = await browser.send("rule-save", {**rule, **wrong})
             assert (answer.status_code, what in answer.text) == (400, True), wrong
+        await may_do(browser)
         await browser.done("rule-delete", {"user": "app", "resource": "Topic:orders*"})
         assert (await browser.json("/access/app"))["rules"] == []
         await browser.done("user-save", {"user": "app", "secret": "app-secret-2"})

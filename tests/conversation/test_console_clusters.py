@@ -41,8 +41,8 @@ async def test_every_page_of_a_cluster_leads_to_pages_of_it(orbitmq_world: World
             places = re.findall(r'(?:href|action)="(/[^"]*)"', text)
             own = [place for place in places if not place.startswith("/static/")]
             mine = ("/@staging/", "/api/v1/@staging/", "/leave")
-            # One link of the switch leads to the other cluster.
-            assert [place for place in own if not place.startswith(mine)] == [own_page(text)]
+            # One link of the switch leads to the other cluster, and one of the menu to all.
+            assert [place for place in own if not place.startswith(mine)] == [own_page(text), "/clusters"]
             assert f'<a href="{own_page(text)}">prod</a>' in text
         assert (await browser.get("/@other/topics")).status_code == 404
         assert (await browser.json("/@staging/topics"))["topics"] == (await browser.json("/topics"))["topics"]
@@ -105,3 +105,36 @@ async def test_a_reset_is_taken_back_in_its_cluster_only(orbitmq_world: World) -
         assert "/undo" not in await browser.text("/groups/g")
         assert (await browser.get(undo)).status_code == 200
         assert (await browser.get(undo.removeprefix("/@staging"))).status_code == 400
+
+
+@pytest.mark.behaviour("CS-40")
+async def test_one_page_has_all_clusters(orbitmq_world: World) -> None:
+    """The last of the clusters has no name server."""
+    world, clock = orbitmq_world, orbitmq_world.runtime.clock
+    await lagging(world)
+    async with opened(world) as browser:
+        assert (await browser.get("/clusters")).status_code == 404
+        assert "/clusters" not in await browser.text("/")
+        here = {"name_servers": world.name_server, "runtime": world.runtime}
+        clusters = {"prod": here, "same": here, "gone": {**here, "name_servers": "127.0.0.1:1"}}
+        entrance = Entrance(frozenset({"127.0.0.1:8082"}))
+        made = Console(clusters, clock.monotonic, clock.now_ms, entrance=entrance)
+        try:
+            browser.http._transport.app = made.app  # type: ignore[attr-defined]
+            assert (await browser.get("/", token=made.sessions.token)).status_code == 303
+            page = await browser.json("/clusters")
+            health = "The broker answers; group g is 6 messages behind."
+            prod, same, gone = page["clusters"]
+            assert [prod["cluster"], prod["state"], prod["health"]] == ["prod", "look", health]
+            assert {**same, "cluster": "prod"} == prod
+            assert (gone["state"], gone["lag"]) == ("trouble", None)
+            assert "127.0.0.1:1" in gone["health"]
+            assert page["lags"] == [{"cluster": name, "group": "g", "lag": 6} for name in ("prod", "same")]
+            text = await browser.text("/clusters", lang="zh")
+            for place in ("/@gone/", "/@same/groups/g", "/@prod/"):
+                assert f'href="{place}"' in text
+                assert place == "/@gone/" or (await browser.get(place)).status_code == 200
+            assert 'href="/clusters" aria-current="page"' in text
+            assert (await browser.get("/@same/clusters")).status_code == 404
+        finally:
+            await made.close()

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 from tests.conversation.console_browser import Browser, opened, sent
+from tests.conversation.scripted import running
 
-from orbitmq import ConsumeFrom, Message
+from orbitmq import ConsumeFrom, Message, ReceivedMessage
 from orbitmq.console import messages
 from orbitmq.console.ways import MOST_SEARCHES
 from orbitmq.message.model import MessageQueue
@@ -154,3 +155,38 @@ async def test_the_newest_messages_can_be_followed(orbitmq_world: World) -> None
 
 def test_places_are_read_from_an_address() -> None:
     assert messages.places("t", "a:b:0:17") == {MessageQueue("t", "a:b", 0): 17}
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_messages_of_a_key_are_found_by_time(orbitmq_world: World) -> None:
+    await sent(orbitmq_world, "t", b"1")
+    await orbitmq_world.sleep(100)
+    await sent(orbitmq_world, "t", b"2")
+    await orbitmq_world.sleep(2)
+    async with opened(orbitmq_world) as browser:
+        assert await bodies(browser, key="k") == [1, 2]
+        assert await bodies(browser, key="k", since="50s") == [2]
+        assert await bodies(browser, key="k", until="50s") == [1]
+        wrong = await browser.get("/messages", topic="t", key="k", since="soon")
+        assert (wrong.status_code, "since: soon: expected a time" in wrong.text) == (400, True)
+
+
+@pytest.mark.behaviour("CS-42")
+async def test_a_member_consumes_a_message_from_its_page(orbitmq_world: World) -> None:
+    handled: list[bytes] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        handled.append(message.body)
+
+    (message_id,) = await sent(orbitmq_world, "t", b"1")
+    consumer = orbitmq_world.consumer("g", consume_from=ConsumeFrom.FIRST)
+    async with running(consumer, handle, "t"), opened(orbitmq_world, write=True) as browser:
+        await orbitmq_world.sleep(5)
+        [member] = (await browser.json("/groups/g"))["members"]
+        fields = {"id": message_id, "topic": "t", "group": "g", "member": member["member"]}
+        said = await browser.done("message-consume", fields)
+        assert said == f"{member['member']} answers after 0.0 s: success"
+        assert handled == [b"1", b"1"]
+        answer = await browser.send("message-consume", {**fields, "member": ""})
+        assert (answer.status_code, "member: the field is empty" in answer.text) == (400, True)
+        assert (await browser.json("/audit"))["changes"][1]["after"] == "g success"

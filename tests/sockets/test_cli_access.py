@@ -86,7 +86,11 @@ def test_a_verdict_with_its_reason(orbitmq: Command, monkeypatch: pytest.MonkeyP
     for words, verdict, why in (
         (["app", "pub", "Topic:orders-1", "--from", "10.1.2.3"], "allowed", "allowed by Topic:orders*"),
         (["app", "Pub", "Topic:orders-1"], "refused", "no matched policies"),
-        (["app", "Pub", "Topic:orders-secret", "--from", "10.1.2.3"], "refused", "the decision is deny"),
+        (
+            ["app", "Pub", "Topic:orders-secret", "--from", "10.1.2.3"],
+            "refused",
+            "denied by Topic:orders-secret",
+        ),
         (["app", "Sub", "Group:billing"], "refused", "no matched policies"),
         (["root", "Delete", "Topic:x"], "allowed", "root is a super user"),
         (["nobody", "Pub", "Topic:x"], "refused", "there is no user nobody"),
@@ -118,8 +122,8 @@ def test_a_verdict_with_its_reason(orbitmq: Command, monkeypatch: pytest.MonkeyP
         (["acl", "delete", "root", "--yes"], "root has no rule"),
         (["acl", "delete", "root", "Topic:x", "--yes"], "root has no rule about Topic:x"),
         (["acl", "test", "root", "Pub", "orders"], "expected Topic:name"),
-        (["acl", "test", "root", "Eat", "Topic:x"], "ACTION is 'Eat'"),
-        (["acl", "test", "root", "Pub", "Dish:x"], "RESOURCE is 'Dish'"),
+        (["acl", "test", "root", "Eat", "Topic:x"], "action is 'Eat'"),
+        (["acl", "test", "root", "Pub", "Dish:x"], "resource is 'Dish'"),
         (["acl", "test", "root", "Pub", "Topic:x", "--from", "here"], "--from here: expected an IP address"),
     ],
 )

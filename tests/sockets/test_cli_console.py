@@ -94,7 +94,7 @@ def test_a_local_cluster_has_a_console_when_asked(tmp_path: Path) -> None:
             assert process.stdout is not None
             cluster = json.loads(process.stdout.readline())
             told = json.loads(process.stdout.readline())
-            assert told["cluster"] == cluster["name_server"]
+            assert told["clusters"] == [cluster["name_server"]]
             with httpx.Client(timeout=30, follow_redirects=True) as browser:
                 page = browser.get(told["link"])
                 assert "read only" in page.text

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,15 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
         assert running["stacks"]
         still = {"properties": {}, "stacks": "STACKS", "queues": running["queues"][:0]}
         check("client-show", json.dumps({**running, **still}))
+    with Consumer("direct", name_servers=servers) as member:
+        member.subscribe("orders")
+        worker = threading.Thread(target=member.run, args=(lambda _message: None,))
+        worker.start()
+        name = json.loads(orbitmq("client", "list", "--group", "direct", "--json"))["clients"][0]["client_id"]
+        of_member = ["--topic", "orders", "--group", "direct", "--client", name, "--json"]
+        until(["message", "consume", sent.message_id, *of_member])
+        check("message-consume", orbitmq("message", "consume", sent.message_id, *of_member))
+    worker.join()
     check("group-lag", orbitmq("group", "lag", "billing", "--topic", "orders", "--json"))
     moves = orbitmq("group", "reset", "billing", "orders", "--to", "first", "--dry-run", "--json")
     check("group-reset-dry-run", moves)

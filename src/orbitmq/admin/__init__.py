@@ -1,6 +1,7 @@
 """Operations on a running cluster, for programs and for the command line."""
 
-from orbitmq.admin.access import AccessAdmin, RefusalCount, Rule, UserEntry
+from orbitmq.admin.access import AccessAdmin
+from orbitmq.admin.access_model import RefusalCount, Rule, UserEntry, Verdict
 from orbitmq.admin.answers import IncompleteError, LeftOut, Partial
 from orbitmq.admin.broker_admin import BrokerAdmin
 from orbitmq.admin.client import Admin
@@ -12,7 +13,7 @@ from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, Queu
 from orbitmq.admin.group_settings import Backoff, GroupSettings
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.lag_causes import LagCause, LagKind, LagReport
-from orbitmq.admin.messages import MessageAdmin
+from orbitmq.admin.messages import ConsumedNow, MessageAdmin
 from orbitmq.admin.model import (
     BrokerInfo,
     BrokerState,
@@ -39,6 +40,7 @@ __all__ = [
     "ClientAdmin",
     "Conflict",
     "ConnectedClient",
+    "ConsumedNow",
     "DeadLetterAdmin",
     "DeadLetters",
     "DefinitionAdmin",
@@ -79,4 +81,5 @@ __all__ = [
     "TraceStep",
     "UserEntry",
     "UserSettings",
+    "Verdict",
 ]

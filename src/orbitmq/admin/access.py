@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
+from orbitmq.admin.access_model import RefusalCount, Rule, UserEntry, Verdict
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
@@ -27,63 +27,6 @@ T = TypeVar("T")
 _SUBJECT = "User:"
 _TYPES = {True: "Super", False: "Normal"}
 _STATUSES = {True: "enable", False: "disable"}
-
-
-@dataclass(frozen=True, slots=True)
-class UserEntry:
-    """A user of one broker, or of a name server that requires keys.
-
-    Attributes:
-        is_super: may do everything.
-        is_enabled: is served.
-    """
-
-    broker_name: str
-    user: str
-    is_super: bool
-    is_enabled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule of a user at one broker, or at a name server that requires keys.
-
-    Attributes:
-        resource: ``Topic:name``, ``Group:prefix*``, ``Cluster:name`` or ``*``.
-        actions: such as ``Pub`` and ``Sub``.
-        sources: addresses and networks for which it counts; empty: for all.
-        allows: whether it allows, else it denies.
-        is_default: counts where no other rule matches.
-    """
-
-    broker_name: str
-    user: str
-    resource: str
-    actions: Sequence[str]
-    sources: Sequence[str] = ()
-    allows: bool = True
-    is_default: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RefusalCount:
-    """Requests that a server refused since its start, or would have refused (``authMode=observe``).
-
-    Attributes:
-        user: the name that they gave; empty: none.
-        why: in a few words.
-        action: a right that would have been enough; empty: not a matter of rules.
-        resource: as ``Topic:orders``; empty: not a matter of rules.
-        address: where they came from.
-    """
-
-    broker_name: str
-    user: str
-    why: str
-    action: str
-    resource: str
-    address: str
-    count: int
 
 
 @checks_arguments
@@ -226,6 +169,40 @@ class AccessAdmin:
         """
         header = headers.AuthDeleteAclRequest(subject=_SUBJECT + user, resource=resource or "")
         return await self._tell(header.command())
+
+    async def test(
+        self, user: str, action: str, resource: str, *, source: str = "127.0.0.1"
+    ) -> Partial[Sequence[Verdict]]:
+        """Whether each server would let a user do something, and which rule decides; nothing is done.
+
+        Args:
+            action: one of ``Pub``, ``Sub``, ``Create``, ``Update``, ``Delete``, ``Get``, ``List``.
+            resource: ``Topic:name``, ``Group:name`` or ``Cluster:name``.
+            source: the IP address of the client.
+
+        Raises:
+            ValidationError: there is no such action or resource, or the source is no IP address.
+            BrokerError, TransportError, NameServerError: as of :meth:`users`.
+        """
+        from orbitmq.admin.verdicts import asked_of, judged, source_of
+
+        asked, address = asked_of(action, resource), source_of(source)
+        users, rules = await asyncio.gather(self.users(), self.rules(user))
+        known = {one.broker_name: one for one in users.found if one.user == user}
+        servers = {one.broker_name for one in users.found} | {one.broker_name for one in rules.found}
+        verdicts = [
+            judged(
+                name,
+                user,
+                known.get(name),
+                [rule for rule in rules.found if rule.broker_name == name],
+                asked,
+                address,
+            )
+            for name in sorted(servers)
+        ]
+        left_out = {one.address: one for one in (*users.left_out, *rules.left_out)}
+        return Partial(verdicts, tuple(left_out.values()))
 
     async def refusals(self) -> Partial[Sequence[RefusalCount]]:
         """The requests that OrbitMQ's servers refused since their start, the most frequent first.

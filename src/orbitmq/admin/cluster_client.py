@@ -143,13 +143,16 @@ class ClusterClient:
         """Wait."""
         await self._client.runtime.clock.sleep(seconds)
 
-    async def ask(self, address: str, command: Command) -> Command:
+    async def ask(self, address: str, command: Command, *, least_ms: int = 0) -> Command:
         """Send one request; returns the answer, which is a success.
+
+        Args:
+            least_ms: the answer is waited for at least this long, whatever the time-out of this client is.
 
         Raises:
             BrokerError, TransportError: it refuses, or cannot be reached.
         """
-        answer = await self._client.request(address, command, self.timeout_ms)
+        answer = await self._client.request(address, command, max(self.timeout_ms, least_ms))
         if answer.code != ResponseCode.SUCCESS:
             raise error_of(command, answer, address)
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
@@ -19,6 +20,7 @@ from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.record import decode_record, iter_records, readable
 from orbitmq.message.reserved import TRACE_TOPIC
 from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.client import ConsumeMessageDirectlyResult
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
@@ -28,6 +30,27 @@ if TYPE_CHECKING:
 MAX_TIME_MS = 2**63 - 1
 # Field of the request header: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+# A broker waits 10 s for its member.
+CONSUME_MS = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedNow:
+    """What came of a message that a member handled because an operator asked it to.
+
+    Attributes:
+        outcome: "success", "later", "throw exception" and the like, RocketMQ's words.
+        remark: what the member says of it.
+        took: seconds.
+    """
+
+    outcome: str
+    remark: str
+    took: float
+
+    @property
+    def succeeded(self) -> bool:
+        return self.outcome in ("success", "commit")
 
 
 @checks_arguments
@@ -130,6 +153,36 @@ class MessageAdmin:
                 "trace=True, where brokers have the topic (traceTopicEnable)"
             )
         return Partial(found, answer.left_out)
+
+    async def consume(
+        self, message_id: str, group: str, client_id: str, *, topic: str | None = None
+    ) -> ConsumedNow:
+        """Let one member of a group handle a stored message now, beside what it consumes, and say what came
+        of it. No progress is touched, and a message that it rejects does not come again.
+
+        Args:
+            message_id, topic: as of :meth:`get`.
+            client_id: of the member, as :meth:`GroupAdmin.show` tells it.
+
+        Raises:
+            BrokerError: the member is not connected to the broker that has the message, or does not answer.
+            ValidationError, MessageNotFoundError, TopicNotFoundError, IncompleteError, TransportError,
+            NameServerError: as of :meth:`get`.
+        """
+        message = await self.get(message_id, topic=topic)
+        addresses = {broker.name: broker.address for broker in await self._cluster.leaders()}
+        request = headers.ConsumeMessageDirectlyRequest(
+            consumer_group=group,
+            client_id=client_id,
+            msg_id=message.offset_message_id,
+            topic=message.topic,
+        )
+        address = addresses.get(message.broker_name, message.store_host)
+        answer = await self._cluster.ask(address, request.command(), least_ms=CONSUME_MS)
+        result = ConsumeMessageDirectlyResult.decode(answer.body)
+        kind = "no result" if result.consume_result is None else result.consume_result.name
+        outcome = kind.removeprefix("CR_").lower().replace("_", " ")
+        return ConsumedNow(outcome, result.remark or "", result.spent_time_mills / 1000)
 
     async def by_unique_id(self, topic: str, unique_id: str, *, count: int = 32) -> Sequence[ReceivedMessage]:
         """The messages with a unique id. They are at one broker: when it answers, no other one has to.

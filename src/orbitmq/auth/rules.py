@@ -245,15 +245,19 @@ class Acl:
         return min(found, key=[ALLOWED, DENIED, UNMATCHED].index)
 
     def _verdict(self, asked: Asked, address: Address | None) -> str:
+        _, entries = self.deciding(asked, address)
+        if not entries:
+            return UNMATCHED
+        return DENIED if any(entry.decision is Decision.DENY for entry in entries) else ALLOWED
+
+    def deciding(self, asked: Asked, address: Address | None) -> tuple[PolicyType, list[PolicyEntry]]:
+        """The rules that decide about a request: equally exact ones of one type. None: no rule fits."""
         for kind in PolicyType:
             entries = [entry for entry in self.policies.get(kind, ()) if entry.counts_for(asked, address)]
             if entries:
                 best = max(entry.resource.exactness for entry in entries)
-                denied = any(
-                    entry.decision is Decision.DENY for entry in entries if entry.resource.exactness == best
-                )
-                return DENIED if denied else ALLOWED
-        return UNMATCHED
+                return kind, [entry for entry in entries if entry.resource.exactness == best]
+        return PolicyType.CUSTOM, []
 
 
 NO_RULES: Final = Acl({})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -15,13 +14,14 @@ from orbitmq.cli.partial import done
 from orbitmq.cli.user import User
 from orbitmq.cli.values import named
 from orbitmq.cli.view import Table, View, same
+from orbitmq.errors import ValidationError
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orbitmq.admin import Admin, Rule
+    from orbitmq.admin import Admin
 
 app = make_app(
     "acl",
@@ -198,31 +198,17 @@ async def right(
     """
     from orbitmq.auth.rules import address_of
 
-    asked = _asked(action, resource)
     if address_of(source) is None:
         raise UsageError(f"--from {source}: expected an IP address")
-    users = await admin.access.users()
-    rules = await admin.access.rules(user)
-    of_broker: dict[str, list[Rule]] = defaultdict(list)
-    for rule in rules.found:
-        of_broker[rule.broker_name].append(rule)
-    rows = []
-    known = {one.broker_name: one for one in users.found if one.user == user}
-    for broker in sorted({one.broker_name for one in users.found} | set(of_broker)):
-        entry = known.get(broker)
-        if entry is None:
-            verdict, why = False, f"there is no user {user}"
-        elif not entry.is_enabled:
-            verdict, why = False, f"{user} is disabled"
-        elif entry.is_super:
-            verdict, why = True, f"{user} is a super user"
-        else:
-            verdict, why = _verdict(of_broker[broker], asked, source)
-        rows.append({"broker": broker, "allowed": verdict, "why": why})
+    try:
+        answer = await admin.access.test(user, action, resource, source=source)
+    except ValidationError as error:
+        raise UsageError(str(error)) from error
+    rows = [{"broker": one.broker_name, "allowed": one.allowed, "why": one.why} for one in answer.found]
     return View(
         {"user": user, "action": action, "resource": resource, "from": source},
         [Table("brokers", rows, {**same("broker"), "verdict": _word, **same("why")})],
-        left_out=users.left_out or rules.left_out,
+        left_out=answer.left_out,
         missing="its verdict is",
         failed=not rows or not all(row["allowed"] for row in rows),
     )
@@ -264,48 +250,3 @@ def _allowing(user: str, resource: str, action: str) -> str:
 
 def _word(row: Any) -> str:
     return "allowed" if row["allowed"] else "refused"
-
-
-def _asked(action: str, resource: str) -> Any:
-    from orbitmq.auth.rules import Action, Asked, ResourceKind, one_of
-
-    kind, _, name = resource.partition(":")
-    if not name:
-        raise UsageError(f"{resource}: expected Topic:name, Group:name or Cluster:name")
-    try:
-        return Asked(one_of(ResourceKind, "RESOURCE", kind), name, (one_of(Action, "ACTION", action),))
-    except RemotingError as error:
-        raise UsageError(error.remark or str(error)) from error
-
-
-def _verdict(rules: Sequence[Rule], asked: Any, source: str) -> tuple[bool, str]:
-    """What the rules of one broker say, and which of them decides."""
-    from orbitmq.auth.rules import ALLOWED, Acl, address_of
-    from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
-
-    address = address_of(source)
-
-    def acl(some: Sequence[Rule]) -> Acl:
-        policies = [
-            PolicyInfo(
-                "Default" if rule.is_default else "Custom",
-                [
-                    PolicyEntryInfo(
-                        rule.resource,
-                        list(rule.actions),
-                        list(rule.sources),
-                        "Allow" if rule.allows else "Deny",
-                    )
-                ],
-            )
-            for rule in some
-        ]
-        return Acl.of(AclInfo(None, policies))
-
-    if not rules:
-        return False, "no rules"
-    why = acl(rules).verdict(asked, address)
-    if why == ALLOWED:
-        fitting = [rule.resource for rule in rules if acl([rule]).verdict(asked, address) == ALLOWED]
-        return True, f"allowed by {' or '.join(dict.fromkeys(fitting))}"
-    return False, why.rstrip(".")

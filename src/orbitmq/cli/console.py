@@ -128,7 +128,7 @@ async def opened(
         try:
             text = f"console of {', '.join(names)}: {link} ({how})"
             yield (
-                Line({"cluster": names[0], "clusters": names, "link": link}, text),
+                Line({"clusters": names, "link": link}, text),
                 lambda: server.serve(sockets=[listener]),
             )
         finally:

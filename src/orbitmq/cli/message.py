@@ -13,7 +13,7 @@ from orbitmq.cli.finding import Wanted, by_index, by_reading
 from orbitmq.cli.formats import as_json, body_of, date
 from orbitmq.cli.times import Between
 from orbitmq.cli.values import at_least
-from orbitmq.cli.view import Columns, Table, View, listed, same
+from orbitmq.cli.view import Columns, Table, View, listed, plain, same
 from orbitmq.cli.where import Servers
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 app = make_app(
     "message",
-    "Show a stored message by its id, find messages by key, tag or time, trace one. No group's progress "
-    "is touched.",
+    "Show a stored message by its id, find messages by key, tag or time, trace one, let a member handle one "
+    "now. No group's progress is touched.",
     """
 orbitmq message get 7F00000100002A9F0000000000000000
 orbitmq message get 7F0000015E4B63947C6B4E1B3C4D0000 --topic orders
@@ -31,6 +31,7 @@ orbitmq message find orders --key 4711
 orbitmq message find orders --key 4711 --from 2d --json
 orbitmq message find orders --tag paid --from 10m
 orbitmq message trace 7F0000015E4B63947C6B4E1B3C4D0000
+orbitmq message consume 7F00000100002A9F0000000000000000 --group billing --client app-7
 """,
 )
 
@@ -129,6 +130,33 @@ async def trace(admin: Admin, message_id: str, /, *, trace_topic: str = "RMQ_SYS
         left_out=answer.left_out,
         missing="traces that lie there are",
     )
+
+
+@app.command
+@command
+async def consume(
+    admin: Admin,
+    message_id: str,
+    /,
+    *,
+    group: Annotated[str, Parameter(name=["--group", "-g"])],
+    client: str,
+    topic: OfTopic = None,
+) -> View:
+    """Let one member of a group handle a stored message now, and show what came of it. No progress is
+    touched. The exit code is 1 when it was no success.
+
+    Args:
+        message_id: The broker's id of the message, or its unique id.
+        group: The consumer group.
+        client: The member's client id, as 'orbitmq group show' prints it.
+        topic: Topic of the message; a unique id needs it.
+    """
+    done = await admin.messages.consume(message_id, group, client, topic=topic)
+    facts = {"message_id": message_id, "group": group, "client_id": client, **plain(done)}
+    says = f": {done.remark}" if done.remark else ""
+    line = f"{client} answers after {done.took:,.3f} s: {done.outcome}{says}"
+    return View(facts, lines=[line], failed=not done.succeeded)
 
 
 def _facts(message: ReceivedMessage) -> dict[str, Any]:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Final
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, Rule
 from orbitmq.console.asking import names
-from orbitmq.console.model import Column, Field, Form, Page, Row, Table, said
+from orbitmq.console.model import Column, Field, Form, Page, Row, Said, Table, said
 from orbitmq.console.rights import ADMIN
 from orbitmq.errors import BrokerError
 from orbitmq.wire.codes import ResponseCode
+
+# The address of a client on this machine, whose rights are asked for unless another one is given.
+HERE: Final = "127.0.0.1"
+ACTIONS: Final = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+RULE: Final = (
+    Column("resource", "code"),
+    Column("actions"),
+    Column("from", "code"),
+    Column("decision"),
+    Column("broker"),
+)
 
 
 async def access(admin: Admin) -> Page:
@@ -36,10 +49,7 @@ async def access(admin: Admin) -> Page:
         at = rights[key]["brokers"] if key in rights else ""
         rights[key] = {
             "user": rule.user,
-            "resource": rule.resource,
-            "actions": ", ".join(rule.actions),
-            "from": ", ".join(rule.sources) or "*",
-            "decision": "allow" if rule.allows else "deny",
+            **_rule(rule),
             "brokers": f"{at}, {rule.broker_name}" if at else rule.broker_name,
         }
     refused = [
@@ -96,7 +106,8 @@ async def access(admin: Admin) -> Page:
         ),
     )
     left_out = names([*users.left_out, *rules.left_out, *refusals.left_out])
-    return Page("access", "", said("count_users", n=len(people)), (*blocks, _new_user()), left_out=left_out)
+    forms = (_question({}), _new_user())
+    return Page("access", "", said("count_users", n=len(people)), (*blocks, *forms), left_out=left_out)
 
 
 async def one_user(admin: Admin, name: str) -> Page:
@@ -106,23 +117,7 @@ async def one_user(admin: Admin, name: str) -> Page:
     left_out = names([*users.left_out, *rules.left_out])
     if not own:
         return Page("access", name, said("no_such_user", "bad", name=name), left_out=left_out)
-    rows: list[Row] = [
-        {
-            "broker": rule.broker_name,
-            "resource": rule.resource,
-            "actions": ", ".join(rule.actions),
-            "from": ", ".join(rule.sources) or "*",
-            "decision": "allow" if rule.allows else "deny",
-        }
-        for rule in rules.found
-    ]
-    columns = (
-        Column("resource", "code"),
-        Column("actions"),
-        Column("from", "code"),
-        Column("decision"),
-        Column("broker"),
-    )
+    rows: list[Row] = [{"broker": rule.broker_name, **_rule(rule)} for rule in rules.found]
     change = Form(
         "/do/user-save",
         "save",
@@ -147,13 +142,68 @@ async def one_user(admin: Admin, name: str) -> Page:
         danger=True,
     )
     blocks = (
-        Table("rules", columns, rows, "no_rules"),
+        Table("rules", RULE, rows, "no_rules"),
+        _question({"user": name}),
         _new_rule(name),
         _no_rule(name, rows),
         change,
         delete,
     )
     return Page("access", name, None, blocks, left_out=left_out)
+
+
+async def tested(admin: Admin, query: Mapping[str, str]) -> Page:
+    """Whether a user may do something, by server, and the rules that decide."""
+    form = _question(query)
+    given = [query.get(name, "").strip() for name in ("user", "may", "resource", "from")]
+    if not all(given[:3]):
+        return Page("access", "", None, (form,))
+    user, action, resource, source = given
+    answer = await admin.access.test(user, action, resource, source=source or HERE)
+    verdicts: list[Row] = [
+        {"broker": one.broker_name, "state": "allowed" if one.allowed else "refused", "why": one.why}
+        for one in answer.found
+    ]
+    rules: list[Row] = [
+        {**_rule(rule), "broker": rule.broker_name} for one in answer.found for rule in one.rules
+    ]
+    sentence = _verdict({one.allowed for one in answer.found}, user, action, resource)
+    blocks = (
+        Table("verdicts", (Column("broker"), Column("state", "state"), Column("why", "long")), verdicts),
+        Table("deciding_rules", RULE, rules, "no_deciding_rules"),
+        form,
+    )
+    return Page("access", "", sentence, blocks, left_out=names(answer.left_out))
+
+
+def _verdict(found: set[bool], user: str, action: str, resource: str) -> Said:
+    """The verdicts of all servers as a sentence."""
+    words = {"user": user, "action": action, "resource": resource}
+    if not found:
+        return said("no_users")
+    if found == {True, False}:
+        return said("may_mixed", "warn", **words)
+    return said("may_yes", "good", **words) if True in found else said("may_no", "bad", **words)
+
+
+def _question(given: Mapping[str, str]) -> Form:
+    """May a user do something?"""
+    fields = (
+        Field("user", value=given.get("user", ""), required=True),
+        Field("may", "select", given.get("may", ""), ACTIONS),
+        Field("resource", value=given.get("resource", ""), required=True, hint="hint_one_resource"),
+        Field("from", value=given.get("from", ""), hint="hint_address"),
+    )
+    return Form("/access/~test", "ask", fields, title="may_do")
+
+
+def _rule(rule: Rule) -> Row:
+    return {
+        "resource": rule.resource,
+        "actions": ", ".join(rule.actions),
+        "from": ", ".join(rule.sources) or "*",
+        "decision": "allow" if rule.allows else "deny",
+    }
 
 
 def _new_user() -> Form:

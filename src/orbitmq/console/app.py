@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from orbitmq.console.audit import Audit
 from orbitmq.console.changes import CHANGES
 from orbitmq.console.changing import Change, Cluster, Done
+from orbitmq.console.clusters import clusters as page_of_clusters
 from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
 from orbitmq.console.model import Link, Page, as_csv, path_of, plain
@@ -28,7 +29,7 @@ from orbitmq.console.places import API, Places
 from orbitmq.console.rights import ADMIN, OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session, Sessions
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts, language_of
-from orbitmq.console.ways import Asked, ClusterOfPages, page_of
+from orbitmq.console.ways import Asked, ClusterOfPages, overview_of, page_of
 from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 
@@ -296,6 +297,8 @@ class Console:
         parts = tuple(part for part in request.path_params["path"].split("/") if part)
         if parts == ("audit",):
             return self.audit.page()
+        if parts == ("clusters",):
+            return await self._all_clusters(request, session)
         query = request.query_params
         asked = Asked(parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
         cluster = _name(request)
@@ -303,6 +306,16 @@ class Console:
         if page is not None and len(parts) == 2 and parts[0] == "groups":
             page = replace(page, links=(*page.links, *self._undo_links(cluster, parts[1])))
         return page
+
+    async def _all_clusters(self, request: Request, session: Session) -> Page | None:
+        """The page of all clusters; ``None``: there is one only, or the address is that of one."""
+        if len(self._clusters) == 1 or _name(request) != self._places.names[0]:
+            return None
+        made = await asyncio.gather(
+            *(overview_of(cluster, self._now_ms()) for cluster in self._clusters.values())
+        )
+        language = "en" if _is_of_program(request) else session.language
+        return page_of_clusters(dict(zip(self._clusters, made, strict=True)), BY_LANGUAGE[language])
 
     def _undo(self, cluster: str, name: str) -> Plan | None:
         """The reset of that cluster that has this name, to be taken back."""

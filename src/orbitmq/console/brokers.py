@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from orbitmq.admin import Admin
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Field, Form, Page, Row, Table, said
-from orbitmq.console.overview import BROKERS, broker_rows, statuses
+from orbitmq.console.overview import broker_rows, columns_of, statuses
 from orbitmq.console.rights import ADMIN
 from orbitmq.wording import masked
 
@@ -16,11 +16,9 @@ PAIRS = (Column("name", "code"), Column("value", "long"))
 
 
 async def brokers(admin: Admin, history: History, now_ms: int) -> Page:
-    rows = broker_rows(await statuses(admin))
-    history.note_brokers(now_ms, rows)
-    table = Table(
-        "brokers", (BROKERS[0], Column("id", "number"), *BROKERS[1:]), rows, "no_brokers", long=True
-    )
+    rows = broker_rows(await statuses(admin), history, now_ms)
+    name, *others = columns_of(rows)
+    table = Table("brokers", (name, Column("id", "number"), *others), rows, "no_brokers", long=True)
     return Page("brokers", "", said("count_brokers", n=len(rows)), (table,))
 
 

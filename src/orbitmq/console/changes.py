@@ -9,7 +9,7 @@ from typing import Final
 from orbitmq.admin import GroupSettings, IncompleteError, Move
 from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, number_of, typed
 from orbitmq.console.choice import ranges
-from orbitmq.console.model import path_of, said
+from orbitmq.console.model import Tone, path_of, said, span_text
 from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
 from orbitmq.console.user_changes import USER_CHANGES
@@ -71,6 +71,17 @@ async def send_again(cluster: Cluster, fields: Fields) -> Done:
     """Send a new message with the body and the properties of a stored message."""
     one = await cluster.admin.messages.get(field_of(fields, "id"), topic=field_of(fields, "topic"))
     return await _sent(cluster, Message(one.topic, bytes(one.body), properties=one.properties))
+
+
+async def consume_now(cluster: Cluster, fields: Fields) -> Done:
+    """Let one member of a group handle a stored message now."""
+    message_id, topic = field_of(fields, "id"), field_of(fields, "topic")
+    group, member = field_of(fields, "group"), field_of(fields, "member")
+    found = await cluster.admin.messages.consume(message_id, group, member, topic=topic)
+    outcome = f"{found.outcome}: {found.remark}" if found.remark else found.outcome
+    tone: Tone = "good" if found.succeeded else "warn"
+    text = said("done_consumed", tone, name=member, outcome=outcome, span=span_text(found.took))
+    return Done(text, path_of("messages", message_id, topic=topic), message_id, "", f"{group} {outcome}")
 
 
 async def _sent(cluster: Cluster, message: Message) -> Done:
@@ -182,6 +193,7 @@ CHANGES: Final[Mapping[str, Change]] = {
     "topic-delete": Change(ADMIN, "topics", delete_topics),
     "message-send": Change(OPERATOR, "topic", send_message),
     "message-again": Change(OPERATOR, "id", send_again),
+    "message-consume": Change(OPERATOR, "id", consume_now),
     "group-save": Change(OPERATOR, "group", save_group),
     "group-delete": Change(ADMIN, "group", delete_group),
     "group-reset": Change(OPERATOR, "group", reset_group),

@@ -18,8 +18,7 @@ RATES = (Column("topic", link="/topics/{topic}"), Column("in_rate", "number"))
 async def charts(admin: Admin, history: History, now_ms: int) -> Page:
     """Three charts, and the rates of the topics as a table."""
     told, progress = await asyncio.gather(statuses(admin), optional(admin.groups.progress(), ()))
-    rows = broker_rows(told)
-    history.note_brokers(now_ms, rows)
+    rows = broker_rows(told, history, now_ms)
     ends: dict[str, dict[object, int]] = {}
     for one in progress.found:
         if not one.queue.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):

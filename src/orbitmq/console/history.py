@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from orbitmq.console.disks import Disks
+
 # Of every five seconds one point is kept, for ten minutes.
 STEP_MS: Final = 5_000
 MOST_POINTS: Final = 120
@@ -78,10 +80,12 @@ class History:
     Attributes:
         came, gone: messages a second, to and from each broker.
         topics: messages a second that each topic got, as far as a group reads it.
+        disks: how fast the disks of the brokers fill.
     """
 
     def __init__(self) -> None:
         self.came, self.gone, self.topics = Series(), Series(), Series()
+        self.disks = Disks()
         self._ends: tuple[int, Mapping[str, int]] | None = None
 
     def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:

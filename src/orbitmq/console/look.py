@@ -33,16 +33,21 @@ TONES: Final[Mapping[str, str]] = {
     "ok": "good",
     "done": "good",
     "passed": "good",
+    "allowed": "good",
     "delivered": "good",
     "running": "warn",
     "waiting": "warn",
     "paused": "warn",
     "not_in_sync": "warn",
     "off": "warn",
+    "look": "warn",
+    "handed_out": "warn",
     "silent": "bad",
     "disk_full": "bad",
     "late": "bad",
     "failed": "bad",
+    "refused": "bad",
+    "trouble": "bad",
 }
 # Kinds whose values stand at the right.
 NUMBERS: Final = frozenset({"number", "bytes", "seconds"})
@@ -81,7 +86,7 @@ class Look:
 
     def menu_of(self, name: str) -> str:
         """The entry of the menu that a path belongs to."""
-        return name if name in MENU else "overview"
+        return name if name in (*MENU, "clusters") else "overview"
 
     def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str) -> str:
         """The page of a cluster as this session may see it. What was to be said is said once."""
@@ -94,7 +99,7 @@ class Look:
             cluster=cluster,
             base=self._places.base(cluster),
             clusters=[(name, self._places.base(name)) for name in self._places.names],
-            menu=MENU,
+            menu=("clusters", *MENU) if len(self._places.names) > 1 else MENU,
             first=first,
             may=lambda needs: may(session.role, needs),
             writes=may(session.role, OPERATOR),

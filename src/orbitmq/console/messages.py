@@ -30,7 +30,7 @@ from orbitmq.console.model import (
 )
 from orbitmq.console.rights import OPERATOR
 from orbitmq.console.times import time_ms
-from orbitmq.durations import instant
+from orbitmq.durations import datetime, instant
 from orbitmq.errors import NotAllReadError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import INT32, INT64, whole_number
@@ -95,7 +95,8 @@ async def messages(
     if not topic:
         return Page("messages", "", said("choose_topic"), forms)
     if key := query.get("key", "").strip():
-        answer = await admin.messages.find(topic, key=key)
+        begin, end = (_time(query, name, now_ms) for name in ("since", "until"))
+        answer = await admin.messages.find(topic, key=key, begin=begin, end=end)
         rows = [message_row(one, bodies=role_sees_bodies) for one in answer.found]
         table = Table("messages", COLUMNS, rows, "no_messages")
         sentence = said("found_key", n=len(rows), key=key)
@@ -151,12 +152,20 @@ def _forms(query: Mapping[str, str]) -> Sequence[Form]:
         (
             Field("topic", value=given("topic", ""), required=True),
             Field("key", value=given("key", "")),
+            Field("since", value=given("since", ""), hint="hint_time"),
+            Field("until", value=given("until", ""), hint="hint_time"),
             Field("id", value=given("id", ""), hint="hint_id"),
         ),
         title="by_key",
         folded=not (given("key") or given("id")) and bool(given("topic")),
     )
     return browse, by_key
+
+
+def _time(query: Mapping[str, str], name: str, now_ms: int) -> datetime | None:
+    """The time in a field of the query; ``None``: it is empty."""
+    text = query.get(name, "").strip()
+    return instant(time_ms(name, text, now_ms)) if text else None
 
 
 async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int) -> ReaderStart:
@@ -365,7 +374,22 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
         note=said("note_again"),
         needs=OPERATOR,
     )
-    blocks.append(again)
+    consume = Form(
+        "/do/message-consume",
+        "consume_now",
+        (
+            Field("id", "hidden", message_id),
+            Field("topic", "hidden", one.topic),
+            Field("group", required=True),
+            Field("member", required=True, hint="hint_member"),
+        ),
+        post=True,
+        title="consume_now",
+        note=said("note_consume"),
+        needs=OPERATOR,
+        folded=True,
+    )
+    blocks += [again, consume]
     notes = [said("as_command", command=f"orbitmq message get {message_id} --topic {one.topic}")]
     left_out = names(progress.left_out)
     return Page("messages", one.message_id, None, blocks, links, notes, left_out)

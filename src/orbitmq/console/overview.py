@@ -9,8 +9,9 @@ from typing import Final
 from orbitmq.admin import Admin, BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
 from orbitmq.console.asking import optional
+from orbitmq.console.disks import LEAST_MS, Outlook
 from orbitmq.console.history import History
-from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said
+from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said, span_text
 from orbitmq.errors import BrokerError
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.errors import WireError
@@ -18,6 +19,7 @@ from orbitmq.wire.errors import WireError
 TOP: Final = 10
 # From here on a disk is worth a word: brokers delete old messages from 0.75 on and refuse new ones from 0.9.
 DISK_FULL: Final = 0.85
+DAY_S: Final = 86_400
 Status = Mapping[str, str]
 
 BROKERS: Final = (
@@ -28,10 +30,15 @@ BROKERS: Final = (
     Column("in_rate", "number"),
     Column("out_rate", "number"),
     Column("disk_used", "share"),
+    Column("full_in", "seconds"),
     Column("behind", "bytes"),
     Column("version"),
     Column("problem", "long"),
 )
+
+
+# Columns without a value in any row are left out.
+RARE: Final = ("full_in", "behind", "problem")
 
 
 async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
@@ -49,9 +56,9 @@ async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
 async def overview(admin: Admin, history: History, now_ms: int) -> Page:
     told, lags = await asyncio.gather(statuses(admin), optional(admin.groups.lags(), {}))
     known = states(told)
-    rows = broker_rows(told)
-    history.note_brokers(now_ms, rows)
+    rows = broker_rows(told, history, now_ms)
     behind = sorted(((lag, name) for name, lag in lags.found.items() if lag), reverse=True)
+    filling = [row for row in rows if row["full_in"] is not None]
     silent = [f"{one.broker.name} at {one.broker.address}: {one.problem}" for one in known if one.problem]
     seen = {one.broker.address for one in known if one.problem}
     left_out = [*silent, *(str(one) for one in lags.left_out if one.address not in seen)]
@@ -62,6 +69,7 @@ async def overview(admin: Admin, history: History, now_ms: int) -> Page:
             ("out_rate", _total(rows, "out_rate"), "number"),
             ("groups_behind", len(behind), "number"),
             ("lag", sum(lag for lag, _ in behind), "number"),
+            ("full_in", min((row["full_in"] for row in filling), default=None), "seconds"),
         )
     )
     worst = Table(
@@ -70,13 +78,33 @@ async def overview(admin: Admin, history: History, now_ms: int) -> Page:
         [{"group": name, "lag": lag} for lag, name in behind[:TOP]],
         "no_lags",
     )
-    sentence = health(known, behind, whole=not lags.left_out)
-    brokers = Table("brokers", BROKERS, rows, "no_brokers")
-    return Page("overview", "", sentence, (facts, worst, brokers), left_out=left_out)
+    first = min(filling, key=lambda row: row["full_in"], default=None)
+    sentence = health(known, behind, first, whole=not lags.left_out)
+    brokers = Table("brokers", columns_of(rows), rows, "no_brokers")
+    return Page(
+        "overview", "", sentence, (facts, worst, brokers), notes=_disks(rows, first), left_out=left_out
+    )
 
 
-def health(known: Sequence[BrokerState], behind: Sequence[tuple[int, str]], *, whole: bool) -> Said:
-    """One sentence about the cluster: the worst that is known. ``whole``: all lags are known."""
+def _disks(rows: Sequence[Row], first: Row | None) -> Sequence[Said]:
+    """When the first disk will be full."""
+    if first is not None:
+        return (said("disk_full_in", name=first["name"], span=span_text(first["full_in"])),)
+    if not rows:
+        return ()
+    known = all(row["outlook"] != "not_yet_known" for row in rows)
+    return (said("disk_not_in_sight" if known else "disk_not_yet_known", minutes=LEAST_MS // 60_000),)
+
+
+def health(
+    known: Sequence[BrokerState], behind: Sequence[tuple[int, str]], filling: Row | None, *, whole: bool
+) -> Said:
+    """One sentence about the cluster: the worst that is known.
+
+    Args:
+        filling: the broker whose disk is full first; ``None``: not known, or not in sight.
+        whole: all lags are known.
+    """
     silent = [one for one in known if one.problem]
     masters = {one.broker.name for one in known if one.broker.is_master}
     lost = sorted({one.broker.name for one in known} - masters)
@@ -93,20 +121,33 @@ def health(known: Sequence[BrokerState], behind: Sequence[tuple[int, str]], *, w
         return said("health_full", "bad", name=full[0].broker.name, share=share)
     if late:
         return said("health_late", "warn", name=late[0].broker.name, address=late[0].broker.address)
+    if filling is not None and filling["full_in"] < DAY_S:
+        return said("health_filling", "warn", name=filling["name"], span=span_text(filling["full_in"]))
     if behind:
         return said("health_behind", "warn", all=len(known), name=behind[0][1], lag=f"{behind[0][0]:,}")
     return said("health_good", "good", all=len(known)) if whole else said("health_unknown", "warn")
 
 
-def broker_rows(told: Sequence[tuple[BrokerInfo, Status | str]]) -> list[Row]:
-    """A row for each broker."""
+def columns_of(rows: Sequence[Row]) -> list[Column]:
+    """The columns of the brokers that have something to say, so that they fit a screen."""
     return [
-        _row(state, {} if isinstance(answer, str) else answer)
-        for state, (_, answer) in zip(states(told), told, strict=True)
+        column
+        for column in BROKERS
+        if column.key not in RARE or any(row[column.key] not in (None, "") for row in rows)
     ]
 
 
-def _row(one: BrokerState, status: Status) -> Row:
+def broker_rows(told: Sequence[tuple[BrokerInfo, Status | str]], history: History, now_ms: int) -> list[Row]:
+    """A row for each broker; its figures are noted in the history."""
+    rows = []
+    for state, (broker, answer) in zip(states(told), told, strict=True):
+        status = {} if isinstance(answer, str) else answer
+        rows.append(_row(state, status, history.disks.note(now_ms, broker.address, status)))
+    history.note_brokers(now_ms, rows)
+    return rows
+
+
+def _row(one: BrokerState, status: Status, outlook: Outlook) -> Row:
     full = (one.disk_used or 0) >= DISK_FULL
     state = (
         "silent" if one.problem else "disk_full" if full else "not_in_sync" if one.in_sync is False else "ok"
@@ -121,10 +162,18 @@ def _row(one: BrokerState, status: Status) -> Row:
         "in_rate": rate(status.get("putTps", "")),
         "out_rate": rate(status.get("getTransferredTps", status.get("getTransferedTps", ""))),
         "disk_used": one.disk_used,
+        "full_in": None if outlook.seconds is None else round(outlook.seconds),
+        "outlook": _word(outlook),
         "behind": one.lag_bytes,
         "version": status.get("brokerVersionDesc", ""),
         "problem": one.problem,
     }
+
+
+def _word(outlook: Outlook) -> str:
+    if outlook.seconds is not None:
+        return "filling"
+    return "not_in_sight" if outlook.is_known else "not_yet_known"
 
 
 def rate(text: str) -> float | None:

@@ -18,7 +18,7 @@ from orbitmq.console.model import Page
 from orbitmq.console.overview import overview
 from orbitmq.console.rights import VIEWER, may
 from orbitmq.console.sessions import Plan, Session
-from orbitmq.errors import ValidationError
+from orbitmq.errors import OrbitError, ValidationError
 
 Query = Mapping[str, str]
 Makes = Callable[[], Awaitable[Page]]
@@ -65,6 +65,15 @@ class Asked:
     now_ms: int
 
 
+async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
+    """The first page of a cluster, or why there is none."""
+    make = partial(overview, cluster.admin, cluster.history, now_ms)
+    try:
+        return await cluster.asker.page(("overview",), make)
+    except OrbitError as error:
+        return str(error)
+
+
 async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
     """The page that is asked for; ``None``: there is none of that path."""
     admin, query, parts = cluster.admin, asked.query, asked.parts
@@ -102,6 +111,8 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             return await timers.trace(admin, name)
         if (first, name) in FIXED:
             return FIXED[first, name]()
+        if (first, name) == ("access", "~test"):
+            return await access.tested(admin, query)
         if (first, name) == ("topics", "~delete"):
             return await _deleting(admin, asked.chosen)
         ones: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {

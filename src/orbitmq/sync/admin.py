@@ -83,6 +83,7 @@ class MessageAdmin(_Part[admin.MessageAdmin]):
     get = blocking(admin.MessageAdmin.get)
     find = blocking(admin.MessageAdmin.find)
     trace = blocking(admin.MessageAdmin.trace)
+    consume = blocking(admin.MessageAdmin.consume)
     by_unique_id = blocking(admin.MessageAdmin.by_unique_id)
 
 
@@ -124,6 +125,7 @@ class AccessAdmin(_Part[admin.AccessAdmin]):
     rules = blocking(admin.AccessAdmin.rules)
     set_rule = blocking(admin.AccessAdmin.set_rule)
     delete_rules = blocking(admin.AccessAdmin.delete_rules)
+    test = blocking(admin.AccessAdmin.test)
     refusals = blocking(admin.AccessAdmin.refusals)
 
 
