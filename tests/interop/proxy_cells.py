@@ -24,7 +24,15 @@ from benchmarks.servers import (
     classpath,
     free_ports,
 )
-from tests.interop.world import JAVA_SOURCES, JavaProgram, World, check, compile_java, equal, running_java
+from tests.interop.world import (
+    JAVA_SOURCES,
+    RunningProgram,
+    World,
+    check,
+    compile_java,
+    equal,
+    running_java,
+)
 
 ROUNDS, MESSAGES, QUEUES = 20, 10, 8
 START_S = 60.0
@@ -82,7 +90,7 @@ def proxy(folder: Path, name_server: str) -> Iterator[str]:
 
 
 @contextmanager
-def client(folder: Path, **options: object) -> Iterator[JavaProgram]:
+def client(folder: Path, **options: object) -> Iterator[RunningProgram]:
     """The program Grpc, compiled against the gRPC client."""
     classes = folder / "classes"
     # Facts.java uses a class of the other client.

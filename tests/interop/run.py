@@ -32,6 +32,7 @@ from tests.interop import (
     java_cells,
     own_admin_cells,
     pop_cells,
+    program_cells,
     proxy_cells,
     python_cells,
     python_consumer_cells,
@@ -164,12 +165,23 @@ JAVA_POP: dict[str, PlaceCell] = {
     "java pop retry": pop_cells.java_retry,
     "java pop orderly": pop_cells.java_orderly,
 }
+PROGRAMS = program_cells.PLACE_CELLS
 REGISTRATION: dict[str, PlaceCell] = {"registration of changes": registration_cells.changes}
 JAVA_BRIEF = {name: JAVA_BASIC[name] for name in ("java sync", "java batch", "java push, 2 consumers")}
 
 PLACES: dict[str, dict[str, PlaceCell]] = {
-    "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PYTHON_BRIEF},
-    "ours/ours": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **JAVA_OLD, **PYTHON, **PYTHON_POP, **TIMERS, **SPARK},
+    "apache/apache": {**ADMIN, **JAVA_BASIC, **JAVA_POP, **PROGRAMS, **PYTHON_BRIEF},
+    "ours/ours": {
+        **ADMIN,
+        **JAVA_BASIC,
+        **JAVA_POP,
+        **JAVA_OLD,
+        **PROGRAMS,
+        **PYTHON,
+        **PYTHON_POP,
+        **TIMERS,
+        **SPARK,
+    },
     "apache/ours": {**REGISTRATION, **JAVA_BRIEF, **PYTHON_BRIEF},
     "ours/apache": {
         **JAVA_BRIEF,
@@ -329,7 +341,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print the traceback of a failing cell")
     options = parser.parse_args()
     places, disk, replicas = PLACES, DISK, REPLICAS
-    secured = secured_cells.CELLS | access_cells.CELLS
+    secured = secured_cells.CELLS | access_cells.CELLS | program_cells.CELLS
     if options.short:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}

@@ -83,6 +83,29 @@ def java_options(**options: str) -> Iterator[None]:
         del os.environ["JAVA_TOOL_OPTIONS"]
 
 
+def tls_servers(ca: str, cert: str, key: str) -> dict[str, str]:
+    """Properties of servers that ask their clients for certificates; names as of :func:`java_options`."""
+    return {
+        "tls_server_certPath": cert,
+        "tls_server_keyPath": key,
+        "tls_server_need_client_auth": "require",
+        "tls_server_authClient": "true",
+        "tls_server_trustCertPath": ca,
+    }
+
+
+def tls_clients(ca: str, cert: str, key: str) -> dict[str, str]:
+    """Properties of Java clients that check the server's certificate and show one of their own."""
+    return {
+        "tls_enable": "true",
+        "tls_test_mode_enable": "false",
+        "tls_client_authServer": "true",
+        "tls_client_trustCertPath": ca,
+        "tls_client_certPath": cert,
+        "tls_client_keyPath": key,
+    }
+
+
 @contextmanager
 def secured(
     world: World, kind: str, settings: dict[str, str], tls: dict[str, str] | None = None
@@ -314,14 +337,7 @@ def tls(world: World) -> None:
     """TLS of 5.5.0, mutual, with ACL 2.0."""
     authority, stranger = Authority(world.folder / "tls"), Authority(world.folder / "stranger", "stranger")
     server, mine, other = authority.issue("server"), authority.issue("app"), stranger.issue("app")
-    properties = {
-        "tls_test_mode_enable": "false",
-        "tls_server_certPath": server.cert,
-        "tls_server_keyPath": server.key,
-        "tls_server_need_client_auth": "require",
-        "tls_server_authClient": "true",
-        "tls_server_trustCertPath": authority.ca,
-    }
+    properties = {"tls_test_mode_enable": "false", **tls_servers(authority.ca, server.cert, server.key)}
     good = Tls(ca=authority.ca, cert=mine.cert, key=mine.key)
 
     async def failing(place: Place, tls: Tls | None, what: str, *words: str) -> None:
@@ -352,21 +368,8 @@ def tls_of_ours(world: World) -> None:
     """Apache's Java client of 5.5.0 and ours, at our servers with mutual TLS; the broker enforces it."""
     authority = Authority(world.folder / "tls-ours")
     server, mine = authority.issue("server"), authority.issue("app")
-    servers = {
-        "tls_server_certPath": server.cert,
-        "tls_server_keyPath": server.key,
-        "tls_server_need_client_auth": "require",
-        "tls_server_authClient": "true",
-        "tls_server_trustCertPath": authority.ca,
-    }
-    clients = {
-        "tls_enable": "true",
-        "tls_test_mode_enable": "false",
-        "tls_client_authServer": "true",
-        "tls_client_trustCertPath": authority.ca,
-        "tls_client_certPath": mine.cert,
-        "tls_client_keyPath": mine.key,
-    }
+    servers = tls_servers(authority.ca, server.cert, server.key)
+    clients = tls_clients(authority.ca, mine.cert, mine.key)
     with secured(world, "ours", {}, servers) as place:
         with java_options(**clients):
             for cell in (java_cells.sync, java_cells.asynchronous, java_cells.batch, java_cells.compressed):

@@ -29,6 +29,8 @@ from benchmarks.servers import (
 from tests.interop import baseline
 
 JAVA_SOURCES = ROOT / "tests" / "interop" / "java"
+QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Flags for a JVM that starts quickly and ends soon."""
 SMALL_LOG_BYTES = 1 << 20
 """Size of commit log files here: a few hundred messages fill several."""
 
@@ -84,15 +86,22 @@ def compile_java(classes: Path, path: str, sources: Iterable[Path]) -> None:
 
 
 @contextmanager
-def running_java(command: list[str], main: str, **options: object) -> Iterator[JavaProgram]:
+def running_java(command: list[str], main: str, **options: object) -> Iterator[RunningProgram]:
     """Run one of our Java programs with name=value arguments; killed at the end if it still runs.
 
     Args:
         command: Java with its options and class path.
     """
+    with running_program([*command, main], **options) as program:
+        yield program
+
+
+@contextmanager
+def running_program(command: list[str], **options: object) -> Iterator[RunningProgram]:
+    """Run a program that says facts, with name=value arguments; killed at the end if it still runs."""
     arguments = [f"{name}={value}" for name, value in options.items()]
     process = subprocess.Popen(
-        [*command, main, *arguments],
+        [*command, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -100,14 +109,14 @@ def running_java(command: list[str], main: str, **options: object) -> Iterator[J
         preexec_fn=child_settings,
     )
     try:
-        yield JavaProgram(process, f"{main} {' '.join(arguments)}")
+        yield RunningProgram(process, f"{Path(command[-1]).name} {' '.join(arguments)}")
     finally:
         process.kill()
         process.wait()
 
 
-class JavaProgram:
-    """One of our Java clients while it runs; its facts arrive in order."""
+class RunningProgram:
+    """One of our programs while it runs; its facts arrive in order."""
 
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self.process = process
@@ -250,7 +259,7 @@ class World:
         server.stop()
 
     @contextmanager
-    def java(self, main: str, **options: object) -> Iterator[JavaProgram]:
+    def java(self, main: str, **options: object) -> Iterator[RunningProgram]:
         """Run one of our Java programs with name=value arguments; killed at the end if it still runs."""
         with running_java(self.command(), main, **options) as program:
             yield program
@@ -286,8 +295,11 @@ class World:
         java[-1] = f"{self._classes(version)}:{java[-1]}"
         if self._measured:
             return java
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        return [java[0], *quick, *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server")]
+        return [
+            java[0],
+            *QUICK_JAVA,
+            *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server"),
+        ]
 
 
 def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 60) -> None:
