@@ -16,8 +16,8 @@ from benchmarks.servers import Apache, Ours, Server, ServerError, wait_for_route
 AT_A_TIME = 16
 CREATE_LIMIT_S = 600.0
 PULL_LIMIT_S = 300.0
-SETTLE_S = 6.0
-"""After the last change, before the broker can count as idle: files may be written behind for 5 s."""
+SETTLE_S = 12.0
+"""From the last change to an idle broker: checkpoints follow every 5 s, statistics every 10 s."""
 SETTLE_LIMIT_S = 60.0
 QUIET_CPU_S = 0.02
 """Idle is a broker that used less in a second: what it still does for the last requests is theirs."""

@@ -203,9 +203,9 @@ class Session:
         try:
             idle = broker.anonymous_mb()
             self.bench.prepare(broker)
-            cases = send_cases(durable=durable, short=self.short)
-            if not durable:
-                cases += pull_cases(short=self.short)
+            # Pulls first: sends write tens of gigabytes, and on a full disk the oldest messages are deleted.
+            pulls = [] if durable else pull_cases(short=self.short)
+            cases = pulls + send_cases(durable=durable, short=self.short)
             # Before anything saturates it: millions of messages leave files that are still being written out.
             self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
             alone = self.durable_alone(broker) if durable else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -157,8 +157,8 @@ class Files(Protocol):
 
     def read_bytes(self, path: str) -> bytes: ...
 
-    def read_at(self, path: str, offset: int, count: int) -> bytes:
-        """``count`` bytes of a file from ``offset`` on, fewer where it ends."""
+    def read_parts(self, path: str, offsets: Iterable[int], count: int) -> tuple[int, list[bytes]]:
+        """The size of a file in bytes, and ``count`` bytes from each offset on, fewer where the file ends."""
         ...
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:

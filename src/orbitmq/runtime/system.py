@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from orbitmq.errors import StartError
@@ -136,10 +136,13 @@ class SystemFiles:
         with open(path, "rb") as file:
             return file.read()
 
-    def read_at(self, path: str, offset: int, count: int) -> bytes:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(count)
+    def read_parts(self, path: str, offsets: Iterable[int], count: int) -> tuple[int, list[bytes]]:
+        # A start calls this for each queue: a file object would take three times as long.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.fstat(fd).st_size, [os.pread(fd, count, offset) for offset in offsets]
+        finally:
+            os.close(fd)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         folder = os.path.dirname(os.path.abspath(path))

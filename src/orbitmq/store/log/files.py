@@ -167,7 +167,7 @@ def touch(files: Files, parts: Iterable[tuple[str, int]]) -> None:
     """Ask the system to read these parts of files into memory."""
     for path, at in parts:
         with contextlib.suppress(OSError):  # the file was deleted meanwhile
-            files.read_at(path, at, TOUCHED_BYTES)
+            files.read_parts(path, [at], TOUCHED_BYTES)
 
 
 def sync_all(segments: list[Segment]) -> None:

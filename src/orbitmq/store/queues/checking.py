@@ -62,8 +62,11 @@ class QueueFiles:
             path = f"{folder}/{file_name(number * self.file_bytes)}"
             begin = number * per_file
             first, last = max(low, begin), min(following, begin + per_file) - 1
+            offsets = (first,) if first == last else (first, last)
             try:
-                size = self.files.size_bytes(path)
+                size, entries = self.files.read_parts(
+                    path, [(offset - begin) * ENTRY_BYTES for offset in offsets], _PLACE_AND_SIZE.size
+                )
             except FileNotFoundError:
                 if any_there:
                     return f"{path} is missing"
@@ -71,12 +74,12 @@ class QueueFiles:
                 continue
             if size != self.file_bytes:
                 return f"{path} has {size} bytes, not {self.file_bytes}"
-            if gone and not any_there and self._place(path, first - begin) >= self.log_first:
+            if gone and not any_there and _place(entries[0]) >= self.log_first:
                 # Cleaning removes only files whose entries are all below the log's first file.
                 return f"{gone} is missing"
             any_there = True
-            for offset in sorted({first, last}):
-                place = self._place(path, offset - begin)
+            for offset, entry in zip(offsets, entries, strict=True):
+                place = _place(entry)
                 if not -1 < place < self.log_end:
                     return f"{path} has no entry for offset {offset}"
                 if place <= before or (offset == low and place != low_place >= 0):
@@ -84,9 +87,8 @@ class QueueFiles:
                 before = place
         return None if any_there else f"{gone} is missing"
 
-    def _place(self, path: str, entry: int) -> int:
-        """The place of an entry's record in the log, -1: the entry was never written."""
-        place, size = _PLACE_AND_SIZE.unpack(
-            self.files.read_at(path, entry * ENTRY_BYTES, _PLACE_AND_SIZE.size)
-        )
-        return place if size > 0 else -1
+
+def _place(entry: bytes) -> int:
+    """The place of an entry's record in the log, -1: the entry was never written."""
+    place, size = _PLACE_AND_SIZE.unpack(entry)
+    return place if size > 0 else -1

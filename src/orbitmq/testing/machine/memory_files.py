@@ -8,7 +8,7 @@ import os
 import posixpath
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -344,9 +344,10 @@ class MemoryFiles:
         self.check_fault("read_bytes", path)
         return bytes(self._file(path).content)
 
-    def read_at(self, path: str, offset: int, count: int) -> bytes:
+    def read_parts(self, path: str, offsets: Iterable[int], count: int) -> tuple[int, list[bytes]]:
         self.check_fault("read_bytes", path)
-        return bytes(self._file(path).content[offset : offset + count])
+        content = self._file(path).content
+        return len(content), [bytes(content[offset : offset + count]) for offset in offsets]
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = True, private: bool = False) -> None:
         path = _clean(path)
