@@ -78,8 +78,9 @@ def written(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.behaviour("AZ-24")
 async def test_the_master_judges_and_writes_down_the_user(world: World) -> None:
-    allow(world, SLAVE, "Topic:*")
     allow(world, MASTER, "Topic:orders", "10.7.0.0/16")
+    await world.sleep(1)
+    allow(world, SLAVE, "Topic:*")
     assert (await delete(world, SLAVE, APP, "orders")).code == 0
     assert not has(world, "orders")
     line = written(world)[-1]
@@ -93,6 +94,8 @@ async def test_the_master_judges_and_writes_down_the_user(world: World) -> None:
     )
     assert has(world, "invoices")
     allow(world, MASTER, "Topic:invoices", "10.9.0.0/16")
+    await world.sleep(1)
+    allow(world, SLAVE, "Topic:*")
     assert (await delete(world, SLAVE, APP, "invoices")).code == 16
 
 

@@ -23,7 +23,6 @@ from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.world import World
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
-from orbitmq.wire.bodies.auth import UserInfo
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
 from orbitmq.wire.signing import Secret
@@ -135,22 +134,6 @@ async def test_a_slave_with_the_keys_copies_the_log(world: World) -> None:
         answer = await client.request(world.brokers[name].address, command, 5000)
         assert json.loads(json.loads(answer.body)["table"]["refusals"]) == []
     await client.close()
-
-
-@pytest.mark.behaviour("AU-20", "AU-29")
-async def test_a_slave_keeps_users_of_its_own(world: World) -> None:
-    await world.until(lambda: following(world).transferring)
-    client = RemotingClient(world.runtime, identity=Identity(ROOT))
-    body = UserInfo(password="app-secret-1").encode()
-    command = Command(Code.AUTH_CREATE_USER, {"username": "app"}, body)
-    assert (await client.request(world.brokers[SLAVE].address, command, 5000)).code == 0
-    await client.close()
-    for _ in range(2):
-        world.crash(SLAVE)
-        await world.start_broker(SLAVE)
-        await world.until(lambda: following(world).transferring)
-        assert users(world, SLAVE).users.get("app") is not None
-    assert users(world, MASTER).users.get("app") is None
 
 
 @pytest.mark.behaviour("AU-27")
@@ -286,10 +269,12 @@ async def test_a_slave_stands_in_and_makes_way(world: World) -> None:
 def test_greetings_of_other_builds_are_read(world: World) -> None:
     hello = greeting(world)
     plain = json.loads(hello.encode()[8:])
-    for field in ("user", "number", "proof"):
+    for field in ("user", "number", "proof", "seals"):
         del plain[field]
-    assert Hello.decode(json.dumps(plain).encode()) == hello
-    assert Hello.decode(json.dumps({**plain, "of": "a later build"}).encode()) == hello
+    assert hello.seals
+    assert Hello.decode(json.dumps(plain).encode()) == structs.replace(hello, seals=False)
+    later = {**plain, "seals": True, "of": "a later build"}
+    assert Hello.decode(json.dumps(later).encode()) == hello
 
 
 @pytest.mark.behaviour("AU-29")

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from orbitmq import Message, Producer
+from orbitmq.auth.users import User
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.cluster.local import LocalCluster, Machine
-from orbitmq.replication.link.ha_port import HaPort
+from orbitmq.replication.link.ha_port import HaConnection, HaPort
+from orbitmq.replication.link.stream_follower import StreamFollowerLink
 from orbitmq.runtime.system import system_runtime
+from orbitmq.wire.signing import Secret
 
 MASTER, SLAVE = "broker-a", "broker-a-1"
 
@@ -104,3 +108,48 @@ def test_a_slave_connects_from_its_brokerip1(tmp_path: Path) -> None:
             return [connection.host for connection in port.connections]
 
     assert asyncio.run(asyncio.wait_for(main(), 30)) == ["127.0.0.2"]
+
+
+@pytest.mark.behaviour("AU-36", "AU-37")
+def test_a_slave_has_the_users_and_nobody_reads_them_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, stream = "secret-of-app-1", bytearray()
+    to_master, to_slave = HaConnection.data_received, StreamFollowerLink._take
+
+    def at_master(connection: HaConnection, data: bytes) -> None:
+        stream.extend(data)
+        to_master(connection, data)
+
+    def at_slave(link: StreamFollowerLink, data: memoryview) -> None:
+        stream.extend(data)
+        to_slave(link, data)
+
+    monkeypatch.setattr(HaConnection, "data_received", at_master)
+    monkeypatch.setattr(StreamFollowerLink, "_take", at_slave)
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inner-secret-1"}',
+        "mappedFileSizeCommitLog": str(1 << 20),
+    }
+
+    async def main() -> None:
+        async with LocalCluster(
+            system_runtime(), brokers=1, replicas=2, root=str(tmp_path), settings=settings
+        ) as cluster:
+            master, slave = (cluster.brokers[name].part(BrokerAccess) for name in (MASTER, SLAVE))
+            master.users.put(User("app", Secret(secret)))
+            for _ in range(1000):
+                if slave.users.get("app") is not None:
+                    break
+                await asyncio.sleep(0.01)
+            assert slave.users.get("app") == master.users.get("app")
+
+    asyncio.run(main())
+    assert len(stream) > 1000
+    for text in (secret, "inner-secret-1"):
+        assert text.encode() not in stream
+    kept = tmp_path / SLAVE / "config" / "users.json"
+    assert secret in kept.read_text()
+    assert kept.stat().st_mode & 0o777 == 0o600

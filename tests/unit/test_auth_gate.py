@@ -445,7 +445,10 @@ def test_users_have_a_limit() -> None:
     table = users()
     user = User("n", Secret("secret"))
     table.load(User(f"n{number}", user.secret) for number in range(MAX_USERS - 2))
-    assert attempt(table.put, user) == (16, "there are 10000 users, the limit")
+    assert attempt(table.create, "n", UserInfo(password="secret"), SUPER) == (
+        16,
+        "there are 10000 users, the limit",
+    )
 
 
 @pytest.mark.behaviour("AU-18")

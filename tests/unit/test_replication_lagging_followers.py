@@ -172,7 +172,7 @@ async def test_who_is_being_told_everything_lacks_something_until_it_has_all(
 
 
 def test_who_answers_but_falls_behind_lacks_something() -> None:
-    link = SendingLink()
+    link = SendingLink(sealed=False)
     entry = FeedEntry(1, 0, OFFSETS, "k", 1)
     for look in range(4):
         for _ in range(10):

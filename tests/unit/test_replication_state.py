@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.unit.test_broker_change_feed import Tables, change_something
 
-from orbitmq.broker.change_feed import ACTED, OFFSETS, TOPICS, ChangeFeed, FeedEntry
+from orbitmq.broker.change_feed import (
+    ACLS,
+    ACTED,
+    OFFSETS,
+    TOPICS,
+    USERS,
+    ChangeFeed,
+    FedTable,
+    FeedEntry,
+)
 from orbitmq.broker.component import StoredTable
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.delay.progress import DelayProgress, LevelProgress
@@ -25,6 +35,7 @@ from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members.fence import Timing
 from orbitmq.replication.members.lock_copy import LockCopy
 from orbitmq.replication.members.ports import ExchangeError
+from orbitmq.replication.state.acted_tables import ActedTables
 from orbitmq.replication.state.acting_term import ActingTerm
 from orbitmq.replication.state.codes import TableCodes
 from orbitmq.replication.state.copies import TravellingTables
@@ -99,6 +110,7 @@ class Link:
         self.is_master = is_master
         self.address = f"10.0.0.{broker_id}:1"
         self.other: Link | None = None
+        self.sealed = False
         self.sent = 0
         self._on_the_way: list[tuple[FrameKind, bytes]] = []
 
@@ -115,8 +127,9 @@ class Link:
                 self.other.owner.peers.received(self.other, kind, payload)
 
 
-def connect(master: Side, slave: Side) -> tuple[Link, Link]:
+def connect(master: Side, slave: Side, *, sealed: bool = False) -> tuple[Link, Link]:
     here, there = Link(master, 1, False), Link(slave, 0, True)
+    here.sealed = there.sealed = sealed
     here.other, there.other = there, here
     master.peers.opened(here)
     slave.peers.opened(there)
@@ -880,6 +893,66 @@ async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) 
             assert await persistence.fold()
 
 
+class Users:
+    """Users and rules of a broker, in the simplest form."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self.feed = feed
+        self.found: dict[tuple[str, str], str] = {}
+        for table in (USERS, ACLS):
+            feed.register(table, FedTable(str, partial(self.put, table), items=partial(self._items, table)))
+
+    def put(self, table: str, key: str, value: str | None) -> None:
+        if value is None:
+            self.found.pop((table, key), None)
+        else:
+            self.found[table, key] = value
+        self.feed.changed(table, key, value)
+
+    def _items(self, wanted: str) -> list[tuple[str, str]]:
+        return [(key, value) for (table, key), value in self.found.items() if table == wanted]
+
+
+@pytest.mark.behaviour("AU-37")
+async def test_users_go_over_sealed_links_only(runtime: SimulatedRuntime) -> None:
+    async with Pair(runtime) as pair:
+        here, there = Users(pair.master.tables.feed), Users(pair.slave.tables.feed)
+        here.put(USERS, "app", "of the master")
+        here.put(ACLS, "app", "rules")
+        there.put(USERS, "own", "of the slave")
+        there.put(ACLS, "own", "rules")
+        links = connect(pair.master, pair.slave)
+        await pair.sleep(0.2)
+        here.put(USERS, "later", "of the master")
+        await pair.sleep(0.2)
+        assert list(there.found) == [(USERS, "own"), (ACLS, "own")]
+        # A false master tells some, and all that it has.
+        forged = [FeedEntry(9, 0, table, "evil", "forged") for table in (USERS, ACLS)]
+        pair.slave.peers.received(
+            links[1], FrameKind.STATE, encode(Changes(3, 0, 99, forged, begins=True, ends=True))
+        )
+        await pair.sleep(0.2)
+        assert list(there.found) == [(USERS, "own"), (ACLS, "own")]
+        cut(*links)
+        connect(pair.master, pair.slave, sealed=True)
+        await pair.sleep(0.2)
+        assert there.found == here.found
+        here.put(USERS, "app", None)
+        await pair.sleep(0.2)
+        assert sorted(there.found) == [(ACLS, "app"), (USERS, "later")]
+
+
+def test_an_acting_slave_tells_other_slaves_no_users(runtime: SimulatedRuntime) -> None:
+    """That goes by a request, which is not sealed."""
+    side = Side(runtime, Role.SLAVE)
+    Users(side.tables.feed).put(USERS, "app", "secret-of-app-1")
+    side.tables.offsets.commit("g", "T", 0, 5)
+    side.exchange.acted.begins(3)
+    told = ActedTables(side.tables.feed, side.exchange, side.exchange.acted).acted()
+    assert b"T@g@0" in told
+    assert b"secret-of-app-1" not in told
+
+
 def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
     """Its master would take it for its own acting."""
     feed = ChangeFeed()
@@ -890,7 +963,7 @@ def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
 def test_frames_tell_in_which_term_their_sender_acted_first() -> None:
     """The first frame of an answer says it, also when its entries are too many for one."""
     entries = [FeedEntry(1, 0, OFFSETS, str(at), at) for at in range(2 * MAX_ENTRIES)]
-    payloads = SendingLink().frames(5, 9, entries, begins=True, ends=True, asked=True, acted_in=3)
+    payloads = SendingLink(sealed=False).frames(5, 9, entries, begins=True, ends=True, asked=True, acted_in=3)
     first = next(frame for frame in map(decode_state, payloads) if isinstance(frame, Changes))
     assert (first.begins, first.term, first.acted_in) == (True, 5, 3)
 
@@ -952,7 +1025,7 @@ def test_so_many_changes_wait_for_the_log_and_no_more() -> None:
 
 
 def test_acknowledgements_of_what_was_not_sent_are_refused() -> None:
-    sending = SendingLink()
+    sending = SendingLink(sealed=False)
     assert not sending.acknowledged(Ack(1, 0))
     assert len(list(sending.frames(0, 7, []))) == 1
     assert not sending.acknowledged(Ack(1, 8))
@@ -961,7 +1034,7 @@ def test_acknowledgements_of_what_was_not_sent_are_refused() -> None:
 
 
 def test_frames_have_a_limit_of_entries_and_of_bytes() -> None:
-    sending = SendingLink()
+    sending = SendingLink(sealed=False)
     entries = [FeedEntry(1, 0, TOPICS, str(at), "x" * 10_000) for at in range(400)]
     entries += [FeedEntry(1, 0, OFFSETS, str(at), at) for at in range(2000)]
     payloads = list(sending.frames(3, 9, entries, begins=True, ends=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from orbitmq.auth import rules, users
 from orbitmq.auth.gate import AuthGate
@@ -17,10 +17,15 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 Answer: TypeAlias = Command | Awaitable[Command]
+# Changes that slaves have passed on, and that a tool has yet to tell us itself.
+MAX_PASSED: Final = 100
 
 
 class AccessRequests:
     """Changes and lists users and rules. No answer has a secret.
+
+    RocketMQ's tools tell a change to a master and its slaves, in no order, and stop at the first failure. A
+    slave passes it on to its master, so the master makes the same change several times: that is a success.
 
     Args:
         written: returns when the changes of the named tables are on disk.
@@ -43,6 +48,7 @@ class AccessRequests:
             RequestCode.AUTH_GET_ACL: self._rules_of,
             RequestCode.AUTH_LIST_ACL: self._list_rules,
         }
+        self._passed: dict[tuple[int, str], None] = {}
         self.by_code: dict[int, Callable[[Command], Answer]] = {
             **self.looks,
             RequestCode.AUTH_CREATE_USER: self._create_user,
@@ -58,7 +64,8 @@ class AccessRequests:
     def _create_user(self, command: Command) -> Answer:
         """Make a user; without a type a normal one."""
         name = headers.AuthCreateUserRequest.from_ext(command.ext).username
-        self._users.create(name, UserInfo.decode(command.body), self._gate.identity(command))
+        again = self._comes_again(command, name)
+        self._users.create(name, UserInfo.decode(command.body), self._gate.identity(command), again=again)
         return self._written(command, users.TABLE)
 
     def _update_user(self, command: Command) -> Answer:
@@ -101,7 +108,10 @@ class AccessRequests:
         """Remove the rules of a user, or those about one resource."""
         header = headers.AuthDeleteAclRequest.from_ext(command.ext)
         name = self._known(header.subject)
+        again = self._comes_again(command, name)
         acl = self._rules.get(name)
+        if acl is None and again:
+            return self._written(command, rules.TABLE)
         if acl is None:
             raise RemotingError(ResponseCode.NO_PERMISSION, "The acl is not exist.")
         if header.resource:
@@ -133,6 +143,18 @@ class AccessRequests:
         ]
         found = [info for info in shown if info.policies]
         return command.reply(body=encode_list(found) if found else b"")
+
+    def _comes_again(self, command: Command, name: str) -> bool:
+        """Whether a change may have been made before, told to another broker of our name."""
+        place = command.code, name
+        if not self._gate.sender(command, "").passed_by:
+            noted = place in self._passed
+            self._passed.pop(place, None)
+            return noted
+        self._passed[place] = None
+        if len(self._passed) > MAX_PASSED:
+            del self._passed[next(iter(self._passed))]
+        return True
 
     def _known(self, subject: str) -> str:
         name = user_of(subject)

@@ -126,8 +126,11 @@ class Users:
 
     # -- changes by requests -----------------------------------------------------------------------------
 
-    def create(self, name: str, info: UserInfo, by: User) -> None:
+    def create(self, name: str, info: UserInfo, by: User, *, again: bool = False) -> None:
         """Make a user.
+
+        Args:
+            again: the user may have been made by the same request already; that is a success.
 
         Raises:
             RemotingError: it is there already; a value that cannot be; only a super user makes super users.
@@ -136,10 +139,16 @@ class Users:
         status = _one_of(UserStatus, "userStatus", info.user_status) or UserStatus.ENABLE
         if kind is UserType.SUPER:
             _check_super(by, "create")
-        if name in self._users:
+        known = self._users.get(name)
+        if known is not None:
+            same = (info.password, kind, status) == (known.secret.reveal(), known.type, known.status)
+            if again and same:
+                return
             raise RemotingError(ResponseCode.NO_PERMISSION, "The user is existed")
         if not info.password:
             raise RemotingError(ResponseCode.NO_PERMISSION, "password can not be blank")
+        if len(self._users) >= MAX_USERS:
+            raise RemotingError(ResponseCode.NO_PERMISSION, f"there are {MAX_USERS} users, the limit")
         self.put(User(name, _secret(name, info.password), kind, status))
 
     def update(self, name: str, info: UserInfo, by: User) -> None:
@@ -192,13 +201,7 @@ class Users:
     # -- the table ---------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Have this user from now on.
-
-        Raises:
-            RemotingError: there are too many.
-        """
-        if user.name not in self._users and len(self._users) >= MAX_USERS:
-            raise RemotingError(ResponseCode.NO_PERMISSION, f"there are {MAX_USERS} users, the limit")
+        """Have this user from now on."""
         self._users[user.name] = user
         self._changed(user.name, user)
 

@@ -174,7 +174,10 @@ def assemble(
     )
     for each in attached:
         router.replace(each.instead)
-    router.wrap(ROLES, AdminChanges(services.role, services.to_master, config.broker_name).around)
+    router.wrap(
+        ROLES.keys() & router.codes,
+        AdminChanges(services.role, services.to_master, config.broker_name).around,
+    )
     creations = CreationTimes(runtime.clock, services.counts, services.topics)
     router.wrap(TIMED, creations.around)
     router.wrap(CODES, SlaveTables(services.role).around)

@@ -44,8 +44,10 @@ QUEUE_ENDS = "queueEnds"
 USERS = users.TABLE
 ACLS = rules.TABLE
 
-# Tables needed to find and read messages. Ends of queues come after their topics.
-METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS)
+# Users with their secrets, and what they may do: told over sealed links only.
+SECRET = frozenset({USERS, ACLS})
+# Tables needed to find and read messages, and to know who may. Ends of queues come after their topics.
+METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS, USERS, ACLS)
 # Tables of deliveries and consumption. Messages delivered to other groups of brokers are in no log here.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 

@@ -20,7 +20,10 @@ class ToMaster:
     Attributes:
         ask: passes a request of a client at a host on and returns the master's answer; ``None``: this broker
             has to answer itself; replication sets it.
+        keeps_users: whether this broker is a slave with users and rules of its own, as it is not told
+            those of its master; replication sets it.
     """
 
     def __init__(self) -> None:
         self.ask: AskMaster = lambda _request, _host: None
+        self.keeps_users: Callable[[], bool] = lambda: False

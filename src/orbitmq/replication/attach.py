@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 
@@ -54,6 +55,8 @@ from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 from orbitmq.wire.signing import Credentials
 
+log = logging.getLogger(__name__)
+
 
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas.
@@ -90,6 +93,8 @@ class Replication:
             host.offered(Users) if asks else None,
             lambda: s.config.auth_mode != access.OBSERVE,
         )
+        if s.config.authentication_enabled and not self._keys.seals:
+            log.warning("users and rules are not copied between brokers: cryptography is not installed")
         self._make_link()
         self._escape = s.sink.elsewhere = Escape(s.runtime, s.config, s.groups, s.name_servers)
         self._make_tables()
@@ -153,7 +158,9 @@ class Replication:
 
     def _make_link(self) -> None:
         s, replicas = self._services, self._replicas
-        identity = BrokerIdentity(s.runtime, s.config, s.store, s.role, s.address, self._term)
+        identity = BrokerIdentity(
+            s.runtime, s.config, s.store, s.role, s.address, self._term, self._keys.seals
+        )
         self._lines = ReplicationLines(s.runtime.clock, s.role, s.store, replicas, self._lag, self._term)
         self._port = HaPort(
             s.runtime, s.config, s.store, replicas, self._peers, identity, self._listens, self._lines.begin,
@@ -263,7 +270,7 @@ class Replication:
             s.persistence.flush,
         )  # fmt: skip
         self._passing_on = PassingOn(s.runtime, s.config, s.role, ha_client, self._auth_gate)
-        s.to_master.ask = self._passing_on.ask
+        s.to_master.ask, s.to_master.keeps_users = self._passing_on.ask, self._passing_on.keeps_users
         self._finder = MasterFinder(clock, s.config, ha_client, membership.others)
         if not s.config.enable_slave_acting_master:
             # Without acting masters the name server's answer to a registration is all that a slave knows.

@@ -70,6 +70,11 @@ class PassingOn(Component):
             return None
         return None if PASSED_ON in request.ext else self._ask(master, request, host)
 
+    def keeps_users(self) -> bool:
+        """Whether this broker is a slave whose master does not tell it users and rules."""
+        link = self._ha_client.link
+        return self._role.role is Role.SLAVE and link is not None and link.transferring and not link.sealed
+
     async def _ask(self, master: str, request: Command, host: str) -> Command:
         client, ext = self._for(request, host)
         deadline = self._clock.monotonic() + LEADS_WITHIN_S

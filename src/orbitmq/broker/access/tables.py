@@ -44,9 +44,17 @@ class BrokerAccess(Component):
 
         self.users = Users(partial(changed, USERS))
         self.rules = Rules(partial(changed, ACLS))
-        # A table without ``items`` is not sent to other brokers: the HA port would give users to anybody.
-        feed.register(USERS, FedTable(User.plain, self._apply_user))
-        feed.register(ACLS, FedTable(Acl.plain, self._apply_acl))
+        feed.register(
+            USERS,
+            FedTable(
+                User.plain, self._apply_user, items=lambda: [(user.name, user) for user in self.users.all()]
+            ),
+        )
+        # A broker that knows a user knows all rules of that user.
+        feed.register(
+            ACLS,
+            FedTable(Acl.plain, self._apply_acl, items=self.rules.all, whole=lambda name: (USERS, name)),
+        )
 
     async def start(self) -> None:
         """Create the super users that the settings name, unless they exist.
@@ -65,14 +73,15 @@ class BrokerAccess(Component):
     def _apply_user(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
             self.users.remove(name)
-        else:
-            self.users.put(User.from_plain(name, value))
+        elif (user := User.from_plain(name, value)) != self.users.get(name):
+            # A master tells all users whenever a link begins: requests of unchanged ones wait on.
+            self.users.put(user)
 
     def _apply_acl(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
             self.rules.remove(name)
-        else:
-            self.rules.put(name, Acl.from_plain(value))
+        elif (acl := Acl.from_plain(value)) != self.rules.get(name):
+            self.rules.put(name, acl)
 
     def tables(self) -> Sequence[Table]:
         return (

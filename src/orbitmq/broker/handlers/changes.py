@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from functools import partial
 from inspect import isawaitable
 
+from orbitmq.auth.needs import ACCESS
 from orbitmq.broker.handlers.base import Answer, Handler
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.broker.to_master import ToMaster
@@ -31,10 +32,18 @@ ROLES = {
     RequestCode.CLONE_GROUP_OFFSET: _KEEPS,
     RequestCode.SET_MESSAGE_REQUEST_MODE: _KEEPS,
     RequestCode.SET_QUOTA: _KEEPS,
+    RequestCode.AUTH_CREATE_USER: _KEEPS,
+    RequestCode.AUTH_UPDATE_USER: _KEEPS,
+    RequestCode.AUTH_DELETE_USER: _DELETES,
+    RequestCode.AUTH_CREATE_ACL: _KEEPS,
+    RequestCode.AUTH_UPDATE_ACL: _KEEPS,
+    RequestCode.AUTH_DELETE_ACL: _KEEPS,
 }
+_ACCESS = ACCESS.keys() & ROLES.keys()
 # RocketMQ's tools delete a topic at slaves too, in no order, and stop at the first refusal: mqadmin
-# deleteTopic, and deleteSubGroup for the group's own topics. A slave has its master do it.
-_BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER})
+# deleteTopic, and deleteSubGroup for the group's own topics; so they change users and rules. A slave has its
+# master do it.
+_BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER, *_ACCESS})
 
 
 class AdminChanges:
@@ -52,6 +61,8 @@ class AdminChanges:
     def _change(
         self, roles: frozenset[Role], handler: Handler, connection: ServerConnection, command: Command
     ) -> Answer:
+        if command.code in _ACCESS and self._to_master.keeps_users():
+            return handler(connection, command)
         if self._role.role not in roles and command.code in _BY_MASTER:
             by_master = self._to_master.ask(command, connection.remote[0])
             if by_master is not None:

@@ -134,6 +134,11 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._pieces = []
             self._store.append_raw(self._pieces_at, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
+    @property
+    def sealed(self) -> bool:
+        """Whether users and rules come over the link: both sides have proved themselves, and seal tables."""
+        return False
+
     # -- life ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

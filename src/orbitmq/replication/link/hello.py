@@ -36,6 +36,7 @@ class Hello(msgspec.Struct, frozen=True):
             shorter.
         user: a follower's: whose keys it has; empty: it proves nothing.
         number, proof: see :mod:`orbitmq.replication.link.proof`.
+        seals: tables are sealed if both sides do so and have proved themselves.
     """
 
     cluster: str
@@ -58,6 +59,7 @@ class Hello(msgspec.Struct, frozen=True):
     user: str = ""
     number: str = ""
     proof: str = ""
+    seals: bool = False
 
     def encode(self) -> bytes:
         """The whole frame."""

@@ -19,6 +19,7 @@ class BrokerIdentity:
 
     Args:
         term: the term of the last leader that this broker was or followed.
+        seals: whether this broker seals tables.
 
     Attributes:
         run: a random value of this start.
@@ -33,6 +34,7 @@ class BrokerIdentity:
         role: RoleState,
         address: str,
         term: Callable[[], int],
+        seals: bool,
     ) -> None:
         self._config = config
         self._store = store
@@ -40,6 +42,7 @@ class BrokerIdentity:
         self._address = address
         self.run = runtime.random.randbytes(8).hex()
         self._term = term
+        self._seals = seals
         self.comparison = Comparison(config)
 
     def hello(self) -> Hello:
@@ -59,6 +62,7 @@ class BrokerIdentity:
             copies_back=config.enable_slave_acting_master and config.broker_id == MASTER_ID,
             keeps_own=config.broker_id == MASTER_ID and not all_must_acknowledge(config),
             alike=alike(config),
+            seals=self._seals,
         )
 
 

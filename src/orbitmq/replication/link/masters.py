@@ -17,6 +17,7 @@ from orbitmq.replication.link.hello import Hello, first_match
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
 from orbitmq.replication.link.proof import FollowerProof, Keyring
+from orbitmq.replication.link.sealing import Sealing
 from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.replicas import Replicas
@@ -139,6 +140,7 @@ class StreamMaster:
         self._reader = StreamReader(port.store.config.commit_log_file_bytes)
         self._received = 0
         self.checked = FollowerProof(port.keys)
+        self._sealing: Sealing | None = None
         self.hello: Hello | None = None
         self.sender: LogSender | None = None
 
@@ -152,13 +154,18 @@ class StreamMaster:
     def address(self) -> str:
         return self.hello.address if self.hello is not None else ""
 
+    @property
+    def sealed(self) -> bool:
+        return self._sealing is not None
+
     def send(self, kind: FrameKind, payload: bytes) -> None:
         if self.sender is not None:
             self.sender.send_gathered()
         if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
             self._close(f"more than {stream.MAX_WAITING_BYTES} bytes wait for it")
         else:
-            self._transport.write(stream.frame(kind, payload))
+            sealed = payload if self._sealing is None else self._sealing.seal(kind, payload)
+            self._transport.write(stream.frame(kind, sealed))
 
     # -- what comes ------------------------------------------------------------------------------------
 
@@ -179,7 +186,10 @@ class StreamMaster:
                 self._acknowledged(*stream.read_ack(payload), now)
             else:
                 self._port.replicas.spoke(self, now)
-                self._port.peers.received(self, kind, payload.tobytes())
+                self._port.peers.received(self, kind, self._opened(kind, payload.tobytes()))
+
+    def _opened(self, kind: FrameKind, payload: bytes) -> bytes:
+        return payload if self._sealing is None else self._sealing.open(kind, payload)
 
     def _greeted(self, hello: Hello, now: float) -> None:
         if self.sender is not None:
@@ -217,6 +227,7 @@ class StreamMaster:
         self.sender = _sender(self._port, self._transport, hello.start, self._header, MAX_DATA_BYTES)
         self._port.replicas.connected(self, hello.broker_id, now)
         self._port.identity.comparison.compare(hello.address, hello.alike)
+        self._sealing = self.checked.sealing(hello)
         self._port.peers.opened(self)
         self.sender.pump()
 

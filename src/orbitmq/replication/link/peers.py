@@ -15,6 +15,7 @@ class PeerLink(Protocol):
     Attributes:
         broker_id, address: the peer's.
         is_master: this broker copies the peer's log; else the peer copies ours.
+        sealed: both have proved themselves, and nobody else reads the tables that they exchange.
     """
 
     @property
@@ -25,6 +26,9 @@ class PeerLink(Protocol):
 
     @property
     def is_master(self) -> bool: ...
+
+    @property
+    def sealed(self) -> bool: ...
 
     def send(self, kind: FrameKind, payload: bytes) -> None:
         """Send a frame behind everything that was sent before. A link whose buffer overflows is closed."""

@@ -2,7 +2,7 @@
 
 Each side signs a number that the other one has just drawn, so a recording of a greeting is worth nothing.
 What follows on the connection is not signed: whoever can change it can go on in a broker's place, unless the
-link has TLS.
+link has TLS. Only frames of tables are sealed (:mod:`orbitmq.replication.link.sealing`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from msgspec import structs
 from orbitmq.auth.users import User, Users
 from orbitmq.replication.link.errors import UnprovenError
 from orbitmq.replication.link.hello import Hello
+from orbitmq.replication.link.sealing import FOLLOWER, MASTER, Sealing, can_seal
 from orbitmq.runtime.seam import Runtime
 from orbitmq.wire.signing import Credentials, Secret
 
-# The signed text names the side: a broker's own proof, sent back to it, does not pass as its peer's.
-FOLLOWER: Final = "follower"
-MASTER: Final = "master"
 NUMBER_BYTES: Final = 16
 
 
@@ -32,6 +30,9 @@ class Keyring:
         own: innerClientAuthenticationCredentials; None: this broker can prove nothing.
         users: of this broker; None: it asks nobody for keys.
         enforces: whether a peer without a proof is refused.
+
+    Attributes:
+        seals: whether this broker seals tables for a peer that has proved itself and does so, too.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Keyring:
         self._random = runtime.random
         self.own = own
         self.users = users
+        self.seals = own is not None and can_seal()
         self._enforces = enforces
 
     @property
@@ -60,7 +62,11 @@ class Keyring:
 
 
 def proof(secret: Secret | str, side: str, sender: Hello, follower_number: str, master_number: str) -> str:
-    """The proof in a greeting: its sender has the secret, and received both numbers."""
+    """The proof in a greeting: its sender has the secret, and received both numbers.
+
+    Args:
+        side: of the sender; signed, so that a broker's own proof does not pass as its peer's.
+    """
     who = (sender.cluster, sender.group, str(sender.broker_id), sender.address, sender.run)
     parts = ("orbitmq ha 1", side, follower_number, master_number, *who)
     # Each part has its length before it, so that no two greetings have the same text.
@@ -86,6 +92,7 @@ class FollowerProof:
     def __init__(self, keys: Keyring) -> None:
         self._keys = keys
         self._number = ""
+        self._numbers = ("", "")
         self.user: User | None = None
 
     @property
@@ -126,8 +133,14 @@ class FollowerProof:
                     hello.user,
                 )
             return structs.replace(own)
-        self.user = user
+        self.user, self._numbers = user, (hello.number, number)
         return structs.replace(own, proof=proof(user.secret, MASTER, own, hello.number, number))
+
+    def sealing(self, hello: Hello) -> Sealing | None:
+        """What seals tables for the follower; None: it has proved nothing, or seals nothing."""
+        if self.user is None or not (self._keys.seals and hello.seals):
+            return None
+        return Sealing(self.user.secret, MASTER, *self._numbers)
 
 
 def _bytes_of(secret: Secret | str) -> bytes:

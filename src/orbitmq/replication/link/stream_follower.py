@@ -20,8 +20,9 @@ from orbitmq.replication.link.follower_link import FollowerLink
 from orbitmq.replication.link.hello import BLOCK_BYTES, Hello, Mark, mark
 from orbitmq.replication.link.identity import BrokerIdentity
 from orbitmq.replication.link.peers import Peers
-from orbitmq.replication.link.proof import FOLLOWER, MASTER, Keyring, is_proof, proof
+from orbitmq.replication.link.proof import Keyring, is_proof, proof
 from orbitmq.replication.link.record_boundaries import RecordBoundaries
+from orbitmq.replication.link.sealing import FOLLOWER, MASTER, Sealing
 from orbitmq.replication.link.stream import FrameKind, StreamReader
 from orbitmq.replication.link.tail_truncation import TailTruncation
 from orbitmq.runtime.seam import Clock
@@ -65,6 +66,7 @@ class StreamFollowerLink(FollowerLink):
         self._answer: asyncio.Future[Hello] | None = None
         self._reported = (-1, -1)
         self._later: asyncio.TimerHandle | None = None
+        self._sealing: Sealing | None = None
         self.hello: Hello | None = None
 
     # -- as the other parts of replication see it ------------------------------------------------------
@@ -73,13 +75,18 @@ class StreamFollowerLink(FollowerLink):
     def broker_id(self) -> int:
         return self.hello.broker_id if self.hello is not None else -1
 
+    @property
+    def sealed(self) -> bool:
+        return self._sealing is not None
+
     def send(self, kind: FrameKind, payload: bytes) -> None:
         if self._transport is None or self._ended.done():
             return
         if self._transport.get_write_buffer_size() > stream.MAX_WAITING_BYTES:
             self.end(LinkError(f"more than {stream.MAX_WAITING_BYTES} bytes wait for it"))
         else:
-            self._write(stream.frame(kind, payload))
+            sealed = payload if self._sealing is None else self._sealing.seal(kind, payload)
+            self._write(stream.frame(kind, sealed))
 
     # -- the greeting ----------------------------------------------------------------------------------
 
@@ -112,6 +119,8 @@ class StreamFollowerLink(FollowerLink):
             shown = proof(keys.own.secret_key, FOLLOWER, own, own.number, number)
             master = await self._exchange(structs.replace(own, proof=shown), [])
             proven = is_proof(keys.own.secret_key, MASTER, master, own.number, number)
+        if proven and keys.seals and master.seals:
+            self._sealing = Sealing(keys.own.secret_key, FOLLOWER, own.number, number)
         if keys.required and not proven:
             raise LinkError(
                 f"{master.address} does not prove that it is a broker of ours: it needs "
@@ -194,7 +203,9 @@ class StreamFollowerLink(FollowerLink):
             if kind is FrameKind.HELLO:
                 self._greeted(Hello.decode(payload))
             elif self.transferring:
-                self._ours.peers.received(self, kind, payload.tobytes())
+                came = payload.tobytes()
+                opened = came if self._sealing is None else self._sealing.open(kind, came)
+                self._ours.peers.received(self, kind, opened)
             else:
                 raise LinkError(f"it sends a frame {kind.name} in the greeting")
 

@@ -20,6 +20,7 @@ class _Told:
     """Stands for a link where there is none: an answer brought what a link would bring."""
 
     is_master = False
+    sealed = False
     broker_id = -1
 
     def __init__(self, address: str) -> None:
@@ -42,7 +43,7 @@ class ActedTables:
         if not self._acted.term:
             return b""
         entries = [entry for entry in everything(self._feed) if entry.table not in _LEFT_OUT]
-        frames = SendingLink().frames(
+        frames = SendingLink(sealed=False).frames(
             self._exchange.terms.term,
             self._feed.sequence,
             entries,

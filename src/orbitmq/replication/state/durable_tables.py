@@ -1,7 +1,8 @@
 """Which received changes must be on the disk before they count as made here.
 
-At a follower: the tables needed to read messages, or a message that a quorum has could outlive its topic.
-These tables are sent at once, so before the messages that follow the change.
+At a follower: the tables needed to read messages, or a message that a quorum has could outlive its topic, and
+a disabled user come back with the follower's restart. These tables are sent at once, so before the messages
+that follow the change.
 
 At a leader: the deliveries its followers made as acting master. A leader killed without them on its disk
 could not get them back: its followers' tables have become a copy of its own.
@@ -26,7 +27,7 @@ def has_metadata(actions: Iterable[Action]) -> bool:
 
 
 class DurableTables:
-    """Writes topics, groups and the ends of queues to the disk, and progress received from followers.
+    """Writes topics, groups, users and the ends of queues to the disk, and progress received from followers.
 
     Args:
         save: returns when the changes of some tables are on disk, those of the journal in one frame; raises
@@ -43,7 +44,7 @@ class DurableTables:
         self._limiter = LogLimiter(log)
 
     async def all(self) -> None:
-        """Return when all received topics, groups and ends of queues are on the disk.
+        """Return when all received topics, groups, users, rules and ends of queues are on the disk.
 
         Raises:
             OSError: the disk refuses; the changes stay in memory, and the next call tries again.
@@ -52,7 +53,9 @@ class DurableTables:
             await self._save(*METADATA)
         except OSError as error:
             why = error.strerror or error  # ``str(error)`` names another file with each try
-            text = f"the disk does not keep the topics, groups and ends of queues from the master: {why}"
+            text = (
+                f"the disk does not keep the topics, groups, users and ends of queues from the master: {why}"
+            )
             raise OSError(text) from error
 
     async def tried(self) -> None:

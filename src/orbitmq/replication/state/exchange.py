@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import UNSET
 
-from orbitmq.broker.change_feed import ACTED, UNTOLD, ChangeFeed, FeedEntry
+from orbitmq.broker.change_feed import ACTED, SECRET, UNTOLD, USERS, ChangeFeed, FeedEntry
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
@@ -223,6 +223,8 @@ class StateExchange(Component):
         inbox = self._inboxes.get(link)
         if inbox is None:
             return
+        if not link.sealed:
+            frame = frame.without_secrets()
         if frame.asked:
             accepts = self._accepts.of_answer(link, frame, asked=link in self._asked)
         else:
@@ -344,10 +346,11 @@ class StateExchange(Component):
         """Remove the keys that the leader's tables do not have.
 
         Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
-        So are keys that it has got from us and dealt with since; ``acted`` is its id then.
+        So are keys that it has got from us and dealt with since; ``acted`` is its id then. A leader that
+        tells no user says nothing of them: it asks nobody for keys, or the link is not sealed.
         """
         for name, table in self._feed.tables().items():
-            if table.items is None:
+            if table.items is None or (name in SECRET and USERS not in complete.keys):
                 continue
             told = complete.keys.get(name, set())
             version = None

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from orbitmq.broker.change_feed import FeedEntry
+from orbitmq.broker.change_feed import SECRET, FeedEntry
 from orbitmq.replication.link.errors import LinkError
 
 
@@ -38,6 +38,11 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     locks_in_s: float | None = None
     acted_in: int = 0
     anew: bool = False
+
+    def without_secrets(self) -> Changes:
+        """The frame without changes of users and rules: their sender is not known to be a broker of ours."""
+        left = [entry for entry in self.entries if entry.table not in SECRET]
+        return self if len(left) == len(self.entries) else msgspec.structs.replace(self, entries=left)
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

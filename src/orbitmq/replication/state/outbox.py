@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from orbitmq.broker.change_feed import ChangeFeed, FeedEntry
+from orbitmq.broker.change_feed import SECRET, ChangeFeed, FeedEntry
 from orbitmq.replication.state.frames import Ack, Changes, encode
 
 MAX_ENTRIES = 500
@@ -60,6 +60,9 @@ def everything(feed: ChangeFeed) -> Iterator[FeedEntry]:
 class SendingLink:
     """Which changes of the tables one follower has been sent.
 
+    Args:
+        sealed: whether it may be sent users and rules.
+
     Attributes:
         number: of the last frame made for the follower.
         received: number of the last frame that the follower has received.
@@ -69,7 +72,8 @@ class SendingLink:
         turn: the lock of these tasks: one tells at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, sealed: bool) -> None:
+        self._sealed = sealed
         self.number = 0
         self.received = 0
         self.applied = 0
@@ -113,6 +117,8 @@ class SendingLink:
         locks_in_s: float | None = None,
     ) -> Iterator[bytes]:
         """The payloads of the next frames with these entries; one at least."""
+        if not self._sealed:
+            entries = [entry for entry in entries if entry.table not in SECRET]
         told = max(self.told, sequence)
         frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew)
         payload = encode(frame)

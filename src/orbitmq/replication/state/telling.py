@@ -103,7 +103,7 @@ class Telling:
 
     def opened(self, link: PeerLink) -> None:
         """A link is up: a follower is sent the whole tables, other brokers when they ask."""
-        self.links[link] = SendingLink()
+        self.links[link] = SendingLink(sealed=link.sealed)
         if not link.is_master and self._role.takes_messages:
             self.begin(link)
 
