@@ -6,7 +6,9 @@ import asyncio
 import errno
 import json
 import logging
+from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from orbitmq import (
 from orbitmq.admin import Admin
 from orbitmq.admin.definitions import as_json, from_json
 from orbitmq.auth.requests import REQUESTS
+from orbitmq.auth.users import User
 from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -31,6 +34,7 @@ from orbitmq.broker.name_servers import NameServers, NoRouteError
 from orbitmq.broker.own_requests import client_of
 from orbitmq.cluster.brokers import make_broker
 from orbitmq.errors import StartError
+from orbitmq.runtime.seam import Files
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.memory_files import Keep
 from orbitmq.testing.world import World
@@ -715,3 +719,84 @@ def test_every_header_says_its_code() -> None:
         "subjectFilter": "s",
         "resourceFilter": "r",
     }
+
+
+# -- secrets on the disk ---------------------------------------------------------------------------------
+
+KEY_FILE = "/keys/auth.key"
+KEYED = {"authKeyFile": KEY_FILE}
+
+
+def contents(files: Files, folder: str) -> dict[str, bytes]:
+    """The files of tables."""
+    return {name: files.read_bytes(f"{folder}/{name}") for name in files.list_dir(folder)}
+
+
+@pytest.mark.behaviour("AU-40")
+@pytest.mark.parametrize("keep", [Keep.NOTHING, Keep.ANY])
+async def test_secrets_are_encrypted_on_the_disk(orbitmq_runtime: SimulatedRuntime, keep: Keep) -> None:
+    world = World(orbitmq_runtime, settings=settings(**KEYED))
+
+    def disk() -> Files:
+        return world.machines["broker-a"].runtime.files
+
+    def all_tables() -> bytes:
+        return b"".join(contents(disk(), "/store/broker-a/config").values())
+
+    def app() -> User | None:
+        return world.brokers["broker-a"].part(BrokerAccess).users.get("app")
+
+    disk().make_dirs("/keys")
+    disk().write_atomic(KEY_FILE, b64encode(b"k" * 32) + b"\n")
+    async with world:
+        root = Keys(world, ROOT)
+        await root.make_user("app", password="app-secret-1")
+        await root.close()
+        for _ in range(2):
+            assert b"encryptedPassword" in all_tables()
+            for secret in (b"app-secret-1", b"root-secret-1"):
+                assert secret not in all_tables()
+            world.crash("broker-a", keep)
+            await world.start_broker("broker-a")
+            assert app() == User("app", Secret("app-secret-1"))
+        # Another key above it: each start writes all with the first one.
+        new = b64encode(b"n" * 32)
+        disk().write_atomic(KEY_FILE, new + b"\n" + disk().read_bytes(KEY_FILE))
+        await world.stop_broker("broker-a")
+        await world.start_broker("broker-a")
+        await world.stop_broker("broker-a")
+        disk().write_atomic(KEY_FILE, new)
+        await world.start_broker("broker-a")
+        assert app() == User("app", Secret("app-secret-1"))
+
+
+@pytest.mark.behaviour("AU-40")
+async def test_a_key_encrypts_what_was_in_clear_and_without_it_nothing_starts(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    runtime = orbitmq_runtime
+    config = broker_config(authentication_enabled=True, init_authentication_user=ROOT)
+    async with Broker(runtime, config) as broker:
+        broker.part(BrokerAccess).users.put(User("app", Secret("app-secret-1")))
+    folder = f"{config.store_path_root_dir}/config"
+
+    def kept() -> dict[str, bytes]:
+        return contents(runtime.files, folder)
+
+    assert b"app-secret-1" in kept()["users.json"]
+    runtime.files.make_dirs("/keys")
+    runtime.files.write_atomic(KEY_FILE, b64encode(b"k" * 32))
+    keyed = replace(config, auth_key_file=KEY_FILE)
+    async with Broker(runtime, keyed):
+        pass
+    before = kept()
+    assert b"app-secret-1" not in b"".join(before.values())
+    with pytest.raises(StartError, match="authKeyFile names no key"):
+        await Broker(runtime, config).start()
+    runtime.files.write_atomic(KEY_FILE, b64encode(b"o" * 32))
+    with pytest.raises(StartError, match="a key that the file of authKeyFile does not have"):
+        await Broker(runtime, keyed).start()
+    assert kept() == before
+    runtime.files.write_atomic(KEY_FILE, b64encode(b"k" * 32))
+    async with Broker(runtime, keyed) as broker:
+        assert broker.part(BrokerAccess).users.get("app") == User("app", Secret("app-secret-1"))

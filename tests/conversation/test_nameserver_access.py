@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -408,3 +409,18 @@ async def test_a_disk_that_cannot_be_written_is_told_and_tried_again(
         await found.allow("Topic:orders", "Pub")
     async with cluster(runtime, broker=False) as found:
         assert (await found.ask(APP, Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 17
+
+
+@pytest.mark.behaviour("AU-40")
+async def test_secrets_are_encrypted_on_the_disk(runtime: SimulatedRuntime) -> None:
+    runtime.files.make_dirs("/keys")
+    runtime.files.write_atomic("/keys/auth.key", b64encode(b"k" * 32))
+    keyed = settings(auth_key_file="/keys/auth.key")
+    for _ in range(2):
+        async with NameServer(runtime, keyed):
+            kept = runtime.files.read_bytes("/ns/config/users.json")
+            assert b"encryptedPassword" in kept
+            assert b"root-secret-1" not in kept
+    with pytest.raises(StartError, match="authKeyFile names no key"):
+        await NameServer(runtime, settings()).start()
+    assert runtime.files.read_bytes("/ns/config/users.json") == kept

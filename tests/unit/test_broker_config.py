@@ -139,6 +139,7 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "auditLogFile",
         "auditLogFileBackups",
         "auditLogFileMaxBytes",
+        "authKeyFile",
         "authMode",
         "maxConnections",
         "maxConnectionsPerAddress",

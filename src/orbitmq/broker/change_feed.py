@@ -123,6 +123,8 @@ class FedTable:
             belongs to it; ``None``: a key belongs to itself only.
         restore: repeats a change that this broker made in an earlier run, so that the key has the value it
             had then; ``None``: ``apply`` does that.
+        kept: turns plain values into those that the journal holds, which ``restore`` takes back; ``None``:
+            they are the same.
     """
 
     plain: Callable[[Any], Any]
@@ -132,6 +134,7 @@ class FedTable:
     is_news: Callable[[str, Any], bool] | None = None
     whole: Callable[[str], tuple[str, str]] | None = None
     restore: Callable[[str, Any], object] | None = None
+    kept: Callable[[Any], Any] | None = None
 
 
 class ChangeFeed:
@@ -188,6 +191,13 @@ class ChangeFeed:
         plain = None if value is None else known.plain(value)
         stamp = None if self.stamps is None else self.stamps.of(table, key)
         return FeedEntry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
+
+    def kept_entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
+        """As :meth:`entry`, as the disk holds it."""
+        entry, kept = self.entry(sequence, table, key, value), self._tables[table].kept
+        if kept is None or entry.value is None:
+            return entry
+        return msgspec.structs.replace(entry, value=kept(entry.value))
 
     def travels(self, table: str) -> bool:
         """Whether a table's changes are sent to other brokers."""

@@ -18,6 +18,7 @@ from orbitmq.errors import StartError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.runtime.paths import joined
 from orbitmq.settings.access import OBSERVE
 from orbitmq.wire.bodies.topic import KVTable
@@ -50,6 +51,7 @@ class NameServerAccess:
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
         self._unlock: Callable[[], None] | None = None
+        self._kept = KeptSecrets()
         self.users = Users(lambda _name, _user: self._unsaved.add(users.TABLE))
         self.rules = Rules(lambda _name, _acl: self._unsaved.add(rules.TABLE))
         self.gate = AuthGate(
@@ -85,6 +87,7 @@ class NameServerAccess:
         except OSError as error:
             raise self._unwritable(error) from error
         try:
+            self._kept = KeptSecrets.of(self._runtime.files, self._config.auth_key_file)
             self._load()
         except BaseException:
             self.close()
@@ -121,7 +124,7 @@ class NameServerAccess:
             raise self._unwritable(error) from error
 
     def _take_users(self, plain: dict[str, Any]) -> None:
-        self.users.load(User.from_plain(name, each) for name, each in plain.items())
+        self.users.load(User.from_plain(name, self._kept.into(each)) for name, each in plain.items())
 
     def _take_rules(self, plain: dict[str, Any]) -> None:
         self.rules.load((name, Acl.from_plain(each)) for name, each in plain.items())
@@ -133,7 +136,7 @@ class NameServerAccess:
         """The files that have to be written."""
         contents: dict[str, Callable[[], dict[str, Any]]] = {
             rules.TABLE: lambda: {name: acl.plain() for name, acl in self.rules.all()},
-            users.TABLE: lambda: {user.name: user.plain() for user in self.users.all()},
+            users.TABLE: lambda: {user.name: self._kept.out(user.plain()) for user in self.users.all()},
         }
         return {
             table: json.dumps({table: contents[table]()}, indent="\t").encode()

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from orbitmq.errors import ValidationError
 from orbitmq.settings import properties_text
-from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, flag, line_of, one_of, setting
+from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, flag, line_of, one_of, path, setting
 from orbitmq.wire.signing import Credentials
 
 AUTHENTICATION: Final = "authenticationEnabled"
@@ -47,6 +47,11 @@ def mode() -> Any:
 def strategy() -> Any:
     """The class that says how often signatures are checked; empty: RocketMQ's default, of each request."""
     return setting("", "authenticationStrategy", lambda _key, value: value)
+
+
+def key_file() -> Any:
+    """The file with the key that encrypts the secrets of users in files; empty: they stand there in clear."""
+    return setting("", "authKeyFile", path)
 
 
 def first_user() -> Any:

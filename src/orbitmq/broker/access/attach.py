@@ -10,6 +10,7 @@ from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.component import Component
 from orbitmq.broker.extension import Attachment, Host
 from orbitmq.broker.handlers.access import AccessHandlers
+from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.settings.access import OBSERVE
 from orbitmq.transport.audit import Audit
 
@@ -17,7 +18,14 @@ from orbitmq.transport.audit import Audit
 def attach(host: Host) -> Attachment:
     """Tables and audit log; where keys are required the gate and the handlers, too."""
     s = host.services
-    tables = BrokerAccess(s.config, s.feed, s.events, s.metadata.save)
+    tables = BrokerAccess(
+        s.config,
+        s.feed,
+        s.events,
+        s.metadata.save,
+        KeptSecrets.of(s.runtime.files, s.config.auth_key_file),
+        s.persistence.note_version,
+    )
     components: list[Component] = [tables]
     source: BrokerAccess | PlainAclFiles = tables
     if s.config.acl_enable:

@@ -14,6 +14,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, RightsChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
 from orbitmq.errors import StartError
+from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.wire.errors import RemotingError
 
 
@@ -24,6 +25,8 @@ class BrokerAccess(Component):
 
     Args:
         written: returns when the changes of the tables are on the device.
+        kept: how secrets stand in files.
+        rewrite: has the file of a table written soon, though nothing changed.
     """
 
     name = "access"
@@ -34,8 +37,12 @@ class BrokerAccess(Component):
         feed: ChangeFeed,
         events: Events,
         written: Callable[..., Awaitable[object]],
+        kept: KeptSecrets,
+        rewrite: Callable[[str], object],
     ) -> None:
         self._config = config
+        self._kept = kept
+        self._rewrite = rewrite
         self.written = written
 
         def changed(table: str, name: str, value: object) -> None:
@@ -47,7 +54,11 @@ class BrokerAccess(Component):
         feed.register(
             USERS,
             FedTable(
-                User.plain, self._apply_user, items=lambda: [(user.name, user) for user in self.users.all()]
+                User.plain,
+                self._apply_user,
+                items=lambda: [(user.name, user) for user in self.users.all()],
+                restore=self._restore_user,
+                kept=kept.out,
             ),
         )
         # A broker that knows a user knows all rules of that user.
@@ -62,6 +73,8 @@ class BrokerAccess(Component):
         Raises:
             StartError: authentication is on, and there is no super user who could create users.
         """
+        if self._kept.encrypts:
+            self._rewrite(USERS)  # with the newest key, also what stands there in clear
         if not self._config.authentication_enabled:
             return
         self.users.begin(self._config.first_super_users())
@@ -77,6 +90,9 @@ class BrokerAccess(Component):
             # A master tells all users whenever a link begins: requests of unchanged ones wait on.
             self.users.put(user)
 
+    def _restore_user(self, name: str, value: Mapping[str, Any] | None) -> None:
+        self._apply_user(name, None if value is None else self._kept.into(value))
+
     def _apply_acl(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
             self.rules.remove(name)
@@ -85,23 +101,30 @@ class BrokerAccess(Component):
 
     def tables(self) -> Sequence[Table]:
         return (
-            Table(USERS, _UsersFile(self.users), private=True),
+            Table(USERS, _UsersFile(self.users, self._kept), private=True),
             Table(ACLS, _AclsFile(self.rules), private=True),
         )
 
 
 class _UsersFile:
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, kept: KeptSecrets) -> None:
         self._users = users
+        self._kept = kept
 
     def file_text(self) -> Iterator[str]:
         """``users.json``, piece by piece."""
-        entries = [(quoted(user.name), pretty_value(user.plain(), "\n\t\t")) for user in self._users.all()]
+        entries = [
+            (quoted(user.name), pretty_value(self._kept.out(user.plain()), "\n\t\t"))
+            for user in self._users.all()
+        ]
         return file_text([("users", entries)])
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``users.json``."""
-        self._users.load(User.from_plain(name, plain) for name, plain in (content.get("users") or {}).items())
+        self._users.load(
+            User.from_plain(name, self._kept.into(plain))
+            for name, plain in (content.get("users") or {}).items()
+        )
 
 
 class _AclsFile:

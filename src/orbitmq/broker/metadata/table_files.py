@@ -210,7 +210,7 @@ class Persistence:
         for _, unsaved, _ in taken:
             for (table, key), value in unsaved.items():
                 self._journal.sequence += 1
-                frames.append(change_frame(self._feed.entry(self._journal.sequence, table, key, value)))
+                frames.append(change_frame(self._feed.kept_entry(self._journal.sequence, table, key, value)))
                 if len(frames) % SLICE_ENTRIES == 0:
                     await asyncio.sleep(0)
         return frames
@@ -327,7 +327,9 @@ class Persistence:
     def _write_file(self, stored: _File, data: bytes) -> None:
         files, path = self._files, self._path(stored)
         if files.exists(path):
-            files.write_atomic(path + ".bak", files.read_bytes(path), private=stored.private)
+            # The backup of a private file is as new as the file: secrets that were replaced are nowhere.
+            backup = data if stored.private else files.read_bytes(path)
+            files.write_atomic(path + ".bak", backup, private=stored.private)
         files.write_atomic(path, data, private=stored.private)
 
     def _path(self, stored: _File) -> str:
