@@ -86,28 +86,45 @@ def ours(folder: Path) -> Iterator[Place]:
 @contextmanager
 def apache(folder: Path) -> Iterator[Place]:
     """Apache's proxy with a broker in the same JVM; raises as ``classpath`` does."""
-    jars = classpath(f"proxy-{PEER_VERSION}", POM, f"-Drocketmq.version={PEER_VERSION}", "-Pproxy")
-    maker = Apache(jars, heap_mb=HEAP_MB)
+    maker = Apache(proxy_jars(), heap_mb=HEAP_MB)
     with _running(maker, folder) as (name_server, kept):
         port = free_ports(7) + 2
-        properties = broker_properties(
-            port, folder / "store", name_server.address, flushDiskType="SYNC_FLUSH"
-        )
-        broker = write_properties(folder / "broker.conf", properties)
-        grpc_port = port + 3
-        settings = {
-            "rocketMQClusterName": "DefaultCluster",
-            "namesrvAddr": name_server.address,
-            "grpcServerPort": grpc_port,
-            "remotingListenPort": port + 4,
-        }
-        proxy = folder / "rmq-proxy.json"
-        proxy.write_text(json.dumps(settings))
-        main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-n", name_server.address]
-        command = [*maker.java(folder, HEAP_MB), *main, "-pc", str(proxy), "-bc", str(broker)]
-        server = kept(start("apache-proxy", command, port, folder, HEART_BEAT))
-        _wait_for_port(grpc_port)  # the proxy opens it after its broker's
+        server, grpc_port = start_proxy(maker, folder, name_server.address, port, flushDiskType="SYNC_FLUSH")
+        kept(server)
         yield Place(f"{maker.title}, proxy -pm local", server, name_server, grpc_port, maker.warmup_s)
+
+
+def proxy_jars() -> str:
+    """The class path of Apache's proxy; raises as ``classpath`` does."""
+    return classpath(f"proxy-{PEER_VERSION}", POM, f"-Drocketmq.version={PEER_VERSION}", "-Pproxy")
+
+
+def start_proxy(
+    maker: Apache, folder: Path, name_server: str, port: int, *, name: str = "broker-a", **more: str
+) -> tuple[Server, int]:
+    """Start Apache's proxy with a broker in the same JVM; gives also the port where it serves gRPC.
+
+    Args:
+        maker: has the jars of :func:`proxy_jars`.
+        port: of its broker; the two before it and the four behind it are taken too.
+        more: settings of its broker.
+    """
+    properties = broker_properties(port, folder / "store", name_server, name=name, **more)
+    broker = write_properties(folder / "broker.conf", properties)
+    grpc_port = port + 3
+    settings = {
+        "rocketMQClusterName": "DefaultCluster",
+        "namesrvAddr": name_server,
+        "grpcServerPort": grpc_port,
+        "remotingListenPort": port + 4,
+    }
+    proxy = folder / "rmq-proxy.json"
+    proxy.write_text(json.dumps(settings))
+    main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-n", name_server]
+    command = [*maker.java(folder, maker.heap_mb), *main, "-pc", str(proxy), "-bc", str(broker)]
+    server = start("apache-proxy", command, port, folder, HEART_BEAT)
+    _wait_for_port(grpc_port)  # the proxy opens it after its broker's
+    return server, grpc_port
 
 
 def _wait_for_port(port: int) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def cluster(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
 
 
 class Running:
-    """A client's program while it runs; its lines arrive in order."""
+    """A client's program while it runs; its lines arrive in order, each with its time in ``at``."""
 
     def __init__(self, client: Client, role: str, endpoint: str, topic: str, group: str, count: int) -> None:
         self.lines: list[Line] = []
@@ -101,17 +102,22 @@ class Running:
         for line in self._process.stdout:
             if line.startswith("{"):
                 with self._changed:
-                    self.lines.append(json.loads(line))
+                    self.lines.append({**json.loads(line), "at": time.monotonic()})
                     self._changed.notify_all()
 
     def bodies(self, name: str) -> list[str]:
         with self._changed:
             return [line[name] for line in self.lines if name in line]
 
-    def wait_for(self, done: Callable[[], bool]) -> bool:
+    def wait_for(self, done: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
         """Whether it is done before the limit."""
         with self._changed:
-            return self._changed.wait_for(done, LIMIT_S)
+            return self._changed.wait_for(done, limit_s)
+
+    def times(self, name: str) -> list[tuple[str, float]]:
+        """As :meth:`bodies`, each with its time."""
+        with self._changed:
+            return [(line[name], line["at"]) for line in self.lines if name in line]
 
     def go(self) -> None:
         """Let roles go on that wait for a line: late and hold."""

@@ -27,7 +27,9 @@ import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
  * The official Java client as it comes, TLS on: ROLE ENDPOINT TOPIC GROUP COUNT; a JSON object a line.
- * The roles and what each does: see python_client.py.
+ * The roles and what each does: see python_client.py. Only here are mixed: as steady, with a transaction to the
+ * topic GROUP in place of each fifth message, until a line of input; and slow: its listeners take COUNT seconds.
+ * Listeners of hold and slow end at once for bodies that begin with probe.
  */
 public final class Calls {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -57,12 +59,16 @@ public final class Calls {
             flights(configuration, topic, args[3]);
         } else if (args[0].equals("steady")) {
             steady(configuration, topic, count);
+        } else if (args[0].equals("mixed")) {
+            mixed(configuration, topic, args[3], count);
         } else if (args[0].equals("simple")) {
             simple(configuration, group, all, count);
         } else if (args[0].equals("late")) {
             late(configuration, group, all, count);
         } else if (args[0].equals("hold")) {
             hold(configuration, group, all);
+        } else if (args[0].equals("slow")) {
+            slow(configuration, group, all, count);
         } else if (args[0].equals("sql")) {
             simple(configuration, group, Collections.singletonMap(topic,
                 new FilterExpression("number >= 10", FilterExpressionType.SQL92)), count);
@@ -137,6 +143,31 @@ public final class Calls {
         }
     }
 
+    private static void mixed(ClientConfiguration configuration, String topic, String transactions, int count)
+            throws Exception {
+        try (Producer producer = PROVIDER.newProducerBuilder().setClientConfiguration(configuration)
+                .setTopics(topic, transactions).setTransactionChecker(message -> TransactionResolution.COMMIT).build()) {
+            for (int i = 0; i < count && System.in.available() == 0; i++) {
+                String body = "body-" + i;
+                byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
+                try {
+                    if (i % 5 == 0) {
+                        Transaction transaction = producer.beginTransaction();
+                        producer.send(PROVIDER.newMessageBuilder().setTopic(transactions).setBody(bytes).build(), transaction);
+                        transaction.commit();
+                        say("{\"committed\": \"" + body + "\"}");
+                    } else {
+                        producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setBody(bytes).build());
+                        say("{\"sent\": \"" + body + "\"}");
+                    }
+                } catch (ClientException error) {
+                    say("{\"failed\": \"" + body + "\"}");
+                }
+                Thread.sleep(20);
+            }
+        }
+    }
+
     private static void simple(ClientConfiguration configuration, String group, Map<String, FilterExpression> all,
             int count) throws Exception {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S + count / SLOWEST);
@@ -185,6 +216,9 @@ public final class Calls {
         try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
                 .setConsumerGroup(group).setSubscriptionExpressions(all).setMessageListener(message -> {
                     told(message);
+                    if (text(message).startsWith("probe")) {
+                        return ConsumeResult.SUCCESS;
+                    }
                     try {
                         free.await();
                     } catch (InterruptedException error) {
@@ -196,6 +230,25 @@ public final class Calls {
             free.countDown();
             // The acknowledgements are on their way.
             Thread.sleep(2000);
+        }
+    }
+
+    private static void slow(ClientConfiguration configuration, String group, Map<String, FilterExpression> all,
+            int seconds) throws Exception {
+        try (PushConsumer consumer = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
+                .setConsumerGroup(group).setSubscriptionExpressions(all).setMessageListener(message -> {
+                    told(message);
+                    if (text(message).startsWith("probe")) {
+                        return ConsumeResult.SUCCESS;
+                    }
+                    try {
+                        TimeUnit.SECONDS.sleep(seconds);
+                    } catch (InterruptedException error) {
+                        return ConsumeResult.FAILURE;
+                    }
+                    return ConsumeResult.SUCCESS;
+                }).build()) {
+            System.in.read();
         }
     }
 

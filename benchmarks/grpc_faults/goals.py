@@ -1,0 +1,126 @@
+"""The figures of the faults, and what OrbitMQ's are measured against. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+HEADINGS: Final = ["fault", "figure", "OrbitMQ", "Apache", "ratio", "goal", "met"]
+OURS, APACHE = "ours", "apache"
+
+# By fault, then by figure; a text in place of figures says why there are none.
+Side = Mapping[str, Mapping[str, float] | str]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a fault.
+
+    Attributes:
+        most: OrbitMQ's limit; None: it has none of its own.
+        share: OrbitMQ's limit as a share of Apache's figure; None: it has none.
+    """
+
+    fault: str
+    name: str
+    title: str
+    most: float | None = None
+    share: float | None = None
+
+    @property
+    def goal(self) -> str:
+        """The limits as text."""
+        parts = [] if self.most is None else [f"{self.most:g}" if self.most == 0 else f"<= {self.most:g}"]
+        parts += [] if self.share is None else [f"<= {self.share:g} of Apache's"]
+        return ", ".join(parts)
+
+
+FIGURES: Final = (
+    Figure("killed", "elsewhere_s", "its messages are elsewhere after, s", share=0.25),
+    Figure("slow", "twice", "messages twice", most=0),
+    Figure("lost answer", "next_try_s", "all messages have come after its end, s", share=0.5),
+    Figure("lost answer", "out_of_order", "messages out of order", most=0),
+    Figure("lost answer", "twice", "messages twice", most=0),
+    Figure("broker killed", "lost", "messages lost", most=0),
+    Figure("broker killed", "repeated", "transactions repeated", most=0),
+    Figure("broker killed", "send_gap_s", "longest gap of sends, s", share=0.5),
+    Figure("broker killed", "receive_gap_s", "longest gap of receives, s", share=0.5),
+    Figure("one dead", "not_sent", "of 10 messages not sent", most=0),
+    Figure("master lost", "lost", "messages lost", most=0),
+    Figure("master lost", "remoting_send_gap_s", "longest gap of sends over remoting, s"),
+    Figure("master lost", "send_gap_more_s", "over gRPC longer by, s", most=2),
+    Figure("master lost", "remoting_receive_gap_s", "longest gap of receives over remoting, s"),
+    Figure("master lost", "receive_gap_more_s", "over gRPC longer by, s", most=2),
+)
+TITLES: Final = {
+    "killed": "a consumer is killed",
+    "slow": "slow handlers, one consumer cut off for 5 s",
+    "lost answer": "the answer to a FIFO receive is lost for 40 s",
+    "broker killed": "a broker is killed under load, and back",
+    "one dead": "one of two brokers is dead while a client starts",
+    "master lost": "a master is lost, its slave acts, the master is back",
+}
+
+
+def met(figure: Figure, ours: float | None, apache: float | None) -> bool | None:
+    """Whether OrbitMQ keeps a figure's limits; None: there is nothing to tell by."""
+    if ours is None or (figure.most is None and (figure.share is None or apache is None)):
+        return None
+    within = figure.most is None or ours <= figure.most
+    return within and (figure.share is None or apache is None or ours <= figure.share * apache)
+
+
+def rows(sides: Mapping[str, Side]) -> list[list[str]]:
+    """A line of each figure whose fault was played."""
+    lines = []
+    for figure in FIGURES:
+        if not any(figure.fault in side for side in sides.values()):
+            continue
+        ours, apache = (value(sides, side, figure) for side in (OURS, APACHE))
+        kept = met(figure, ours, apache)
+        ratio = f"{ours / apache:.2f}" if ours is not None and apache else ""
+        lines.append(
+            [
+                TITLES[figure.fault],
+                figure.title,
+                shown(ours),
+                shown(apache),
+                ratio,
+                figure.goal,
+                "" if kept is None else "yes" if kept else "**no**",
+            ]
+        )
+    return lines
+
+
+def value(sides: Mapping[str, Side], side: str, figure: Figure) -> float | None:
+    """A figure of one side; None: it has none."""
+    found = sides.get(side, {}).get(figure.fault, "")
+    return None if isinstance(found, str) else found.get(figure.name)
+
+
+def shown(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def reasons(sides: Mapping[str, Side]) -> Sequence[str]:
+    """Why a side has no figures of a fault."""
+    names = {OURS: "OrbitMQ", APACHE: "Apache"}
+    return [
+        f"{TITLES[fault]}, {names[side]}: {found}"
+        for side, faults in sides.items()
+        for fault, found in faults.items()
+        if isinstance(found, str)
+    ]
+
+
+def failures(sides: Mapping[str, Side]) -> Sequence[str]:
+    """Each limit that OrbitMQ does not keep, and each fault that could not be played there."""
+    found = [f"{TITLES[fault]}: {text}" for fault, text in sides[OURS].items() if isinstance(text, str)]
+    for figure in FIGURES:
+        ours, apache = (value(sides, side, figure) for side in (OURS, APACHE))
+        if met(figure, ours, apache) is False:
+            text = f"{figure.title}: {shown(ours)}, Apache {shown(apache)}, goal {figure.goal}"
+            found.append(f"{TITLES[figure.fault]}: {text}")
+    return found

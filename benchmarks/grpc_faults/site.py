@@ -1,0 +1,117 @@
+"""The servers of one side: OrbitMQ's brokers, or Apache's proxies with their brokers in one JVM each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.grpc_places import start_proxy
+from benchmarks.grpc_faults.network import SERVERS
+from benchmarks.ports import free_ports
+from benchmarks.remoting import Client as Remoting
+from benchmarks.servers import Apache, Ours, Server
+
+from orbitmq import Message, Producer
+from orbitmq.admin import Admin, GroupSettings
+
+SETTINGS: Final = {"brokerIP1": SERVERS, "flushDiskType": "SYNC_FLUSH"}
+# A slave acts for its master.
+NAMES: Final = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+# A JVM needs half a minute of a processor.
+REGISTERED_WITHIN_S: Final = 180.0
+# On a busy machine brokers stand still for seconds. Nothing of that is measured.
+ANSWERED_WITHIN_S: Final = 60.0
+FIFO: Final = {"message.type": "FIFO"}
+TRANSACTION: Final = {"message.type": "TRANSACTION"}
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker that runs; gRPC clients find it at ``endpoint``."""
+
+    server: Server
+    endpoint: str
+
+
+class Site:
+    """A name server, and brokers that keep ports and data when they start again.
+
+    Args:
+        stack: where servers are kept to be killed in the end.
+    """
+
+    def __init__(self, maker: Ours | Apache, folder: Path, stack: ExitStack) -> None:
+        self._maker = maker
+        self._folder = folder
+        self._stack = stack
+        self._ports: dict[str, int] = {}
+        self.title = maker.title
+        self.name_server = maker.name_server(folder, **NAMES)  # type: ignore[arg-type]
+        stack.callback(self.name_server.kill)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the servers are OrbitMQ's."""
+        return isinstance(self._maker, Ours)
+
+    def beside(self, name: str) -> Site:
+        """Another name server with brokers of its own."""
+        return Site(self._maker, self._folder / name, self._stack)
+
+    def broker(self, name: str = "broker-a", seat: str = "master", **more: str) -> Broker:
+        """Start a broker, or start it again.
+
+        Args:
+            seat: its place in its group; each has ports and a folder of its own.
+        """
+        place = f"{name}-{seat}"
+        if place not in self._ports:
+            self._ports[place] = free_ports(7) + 2
+        port, folder, settings = self._ports[place], self._folder / place, {**SETTINGS, **more}
+        names = self.name_server.address
+        if isinstance(self._maker, Ours):
+            server = self._maker.broker(folder, names, port=port, name=name, **settings)  # type: ignore[arg-type]
+        else:
+            server, port = start_proxy(self._maker, folder, names, port=port, name=name, **settings)
+        self._stack.callback(server.kill)
+        return Broker(server, f"{SERVERS}:{port}")
+
+    def wait_for(self, brokers: int = 1) -> None:
+        """Wait until the name server knows so many brokers."""
+
+        async def wait() -> None:
+            async with Admin(self.name_server.address) as admin, asyncio.timeout(REGISTERED_WITHIN_S):
+                while len(await admin.brokers.list()) < brokers:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+        asyncio.run(wait())
+
+    def create(self, topic: str, queues: int = 4, attributes: Mapping[str, str] | None = None) -> None:
+        """Make a topic, and a group of its name, which consumes in order with ``message.type`` FIFO."""
+
+        async def make() -> None:
+            async with Admin(self.name_server.address) as admin:
+                await admin.topics.create(topic, queues=queues, attributes=attributes)
+                await admin.groups.create(topic, GroupSettings(orderly=attributes == FIFO))
+
+        asyncio.run(make())
+
+    def send(self, topic: str, bodies: Sequence[str]) -> None:
+        """Send messages one after the other, over remoting."""
+
+        async def send() -> None:
+            async with Producer("faults", name_servers=self.name_server.address) as producer:
+                for body in bodies:
+                    await producer.send(Message(topic, body.encode()), timeout=ANSWERED_WITHIN_S)
+
+        asyncio.run(send())
+
+
+def stored(broker: Broker, topic: str, queues: int) -> int:
+    """How many messages a topic has at a broker."""
+    with Remoting(broker.server.port) as client:
+        return sum(client.max_offset(topic, queue) for queue in range(queues))
