@@ -21,11 +21,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from benchmarks.grpc_places import proxy_jars
 from benchmarks.grpc_faults import clusters, network, plays
 from benchmarks.grpc_faults.goals import APACHE, HEADINGS, OURS, TITLES, Side, failures, reasons, rows
 from benchmarks.grpc_faults.lab import FaultError, Lab
 from benchmarks.grpc_faults.site import Site
+from benchmarks.grpc_places import proxy_jars
 from benchmarks.measure import keep, machine, record, table
 from benchmarks.servers import Apache, Ours, PeerUnavailableError, ServerError
 from tests.interop.grpc_clients import Client, java_client

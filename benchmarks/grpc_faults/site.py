@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.grpc_places import start_proxy
 from benchmarks.grpc_faults.network import SERVERS
+from benchmarks.grpc_places import start_proxy
 from benchmarks.ports import free_ports
 from benchmarks.remoting import Client as Remoting
 from benchmarks.servers import Apache, Ours, Server

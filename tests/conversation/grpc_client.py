@@ -86,6 +86,7 @@ class GrpcClient(asyncio.Protocol):
 
     Attributes:
         together: the headers of a call go out with what comes behind them.
+        hears: takes what comes; else that is lost.
         goaways: last stream, code and text of each GOAWAY.
     """
 
@@ -105,6 +106,7 @@ class GrpcClient(asyncio.Protocol):
         self._reads = reads
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.together = False
+        self.hears = True
         self.answers: dict[int, Answer] = {}
         self.gone = asyncio.Event()
         self.goaways: list[tuple[int, int, bytes]] = []
@@ -170,6 +172,8 @@ class GrpcClient(asyncio.Protocol):
         return None if self._tls is None else self._tls.selected_alpn_protocol()
 
     def data_received(self, data: bytes) -> None:
+        if not self.hears:
+            return
         if self._tls is not None:
             self._incoming.write(data)
             if not self._shaken.is_set():

@@ -298,6 +298,15 @@ class RpcClient:
         )
 
 
+def receiving(rpc: RpcClient, **values: object) -> int:
+    """Begin a ReceiveMessage; the number of its stream."""
+    stream = rpc.grpc.open("ReceiveMessage", headers=rpc.headers)
+    request = rpc.receive_request(**values)  # type: ignore[arg-type]
+    rpc.grpc.h2.send_data(stream, prefixed(request.SerializeToString()), end_stream=True)
+    rpc.grpc.flush()
+    return stream
+
+
 def received(data: Sequence[bytes]) -> Received:
     """The messages of a ReceiveMessage: a status first, the time of the delivery last."""
     responses = [parse(schema.ReceiveMessageResponse, each) for each in data]

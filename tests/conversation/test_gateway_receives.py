@@ -7,8 +7,7 @@ import hashlib
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
-from tests.conversation.grpc_client import prefixed
-from tests.conversation.grpc_rpc import Received, RpcClient, all_of, received
+from tests.conversation.grpc_rpc import Received, RpcClient, all_of, received, receiving
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.pop.revive import PopRevive
@@ -21,15 +20,6 @@ from orbitmq.wire.codes import RequestCode
 
 def in_flight(broker: Broker) -> int:
     return len(broker.part(PopRevive).state.in_flight)
-
-
-def receiving(rpc: RpcClient, **values: object) -> int:
-    """Begin a ReceiveMessage; the number of its stream."""
-    stream = rpc.grpc.open("ReceiveMessage", headers=rpc.headers)
-    request = rpc.receive_request(**values)  # type: ignore[arg-type]
-    rpc.grpc.h2.send_data(stream, prefixed(request.SerializeToString()), end_stream=True)
-    rpc.grpc.flush()
-    return stream
 
 
 async def answer_of(rpc: RpcClient, stream: int, timeout_s: float = 60.0) -> Received:
@@ -568,6 +558,81 @@ async def test_a_message_put_off_by_its_consumer_is_not_kept(grpc_broker: Broker
 
 
 # -- dead letters --------------------------------------------------------------------------------------
+
+
+async def lost_answer(rpc: RpcClient, lossy: RpcClient, **values: object) -> int:
+    """A message, and a receive of its answer, which does not arrive; gives the stream."""
+    stream = receiving(lossy, renew=True, wait_ms=20_000, **values)
+    await asyncio.sleep(0.1)
+    lossy.grpc.hears = False
+    await rpc.sent(b"one")
+    await asyncio.sleep(0.1)
+    return stream
+
+
+async def comes_again(rpc: RpcClient, within_s: float) -> Received:
+    """What a second client of the group gets, which waits for so long at most."""
+    async with RpcClient(rpc.grpc._runtime, client_id="other") as other:
+        return await other.receive(wait_ms=int(within_s * 1000))
+
+
+@pytest.mark.behaviour("GW-59")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_messages_whose_answer_is_lost_with_its_connection_come_again_though_their_client_lives(
+    grpc_broker: Broker, rpc: RpcClient, in_order: bool
+) -> None:
+    if in_order:
+        await ordered_group(grpc_broker)
+    await rpc.route()
+    await rpc.start()
+    async with RpcClient(grpc_broker.runtime, client_id=rpc.client_id) as lossy:
+        await lost_answer(rpc, lossy)
+        assert (await comes_again(rpc, 1)).messages == []
+    assert (await comes_again(rpc, 1)).bodies == [b"one"]
+
+
+@pytest.mark.behaviour("GW-59")
+async def test_messages_of_a_receive_that_its_client_gave_up_come_again(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.route()
+    await rpc.start()
+    async with RpcClient(grpc_broker.runtime, client_id=rpc.client_id) as lossy:
+        stream = await lost_answer(rpc, lossy)
+        lossy.grpc.h2.reset_stream(stream)
+        lossy.grpc.flush()
+        assert (await comes_again(rpc, 1)).bodies == [b"one"]
+
+
+@pytest.mark.behaviour("GW-59")
+async def test_messages_whose_answer_is_not_acknowledged_for_40_seconds_come_again(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.route()
+    await rpc.start()
+    async with RpcClient(grpc_broker.runtime, client_id=rpc.client_id) as lossy:
+        await lost_answer(rpc, lossy)
+        for _ in range(3):
+            await asyncio.sleep(12)
+            await rpc.heartbeat(ClientType.PUSH_CONSUMER)
+            assert (await comes_again(rpc, 0)).messages == []
+        assert (await comes_again(rpc, 6)).bodies == [b"one"]
+
+
+@pytest.mark.behaviour("GW-59")
+async def test_messages_that_arrived_stay_when_a_later_answer_and_the_connection_are_lost(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    await rpc.route()
+    await rpc.start()
+    async with RpcClient(grpc_broker.runtime, client_id=rpc.client_id) as lossy:
+        await rpc.sent(b"zero")
+        assert (await lossy.receive(renew=True)).bodies == [b"zero"]
+        await lost_answer(rpc, lossy)
+    assert (await comes_again(rpc, 1)).bodies == [b"one"]
+    await asyncio.sleep(8)
+    await rpc.heartbeat(ClientType.PUSH_CONSUMER)
+    assert (await comes_again(rpc, 0)).messages == []
 
 
 @pytest.mark.behaviour("GW-28")

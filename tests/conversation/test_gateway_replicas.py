@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conversation.grpc_rpc import Received, RpcClient
+from tests.conversation.grpc_rpc import Received, RpcClient, all_of, receiving
 
 from orbitmq.admin import GroupSettings
 from orbitmq.gateway.clients import COME_BACK_MS
@@ -140,6 +140,33 @@ async def test_messages_of_a_client_that_does_not_come_back_go_to_others(
         assert (await other.receive()).messages == []
         await world.sleep(4)
         assert (await other.receive(wait_ms=5000)).bodies == [b"one", b"two"]
+
+
+@pytest.mark.behaviour("GW-60")
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_messages_on_their_way_when_their_broker_was_killed_come_again_though_their_client_is_back(
+    orbitmq_world: World, in_order: bool
+) -> None:
+    world = orbitmq_world
+    await make_group(world, in_order=in_order)
+    async with client_of(world, MASTER) as rpc:
+        await rpc.route()
+        await rpc.start()
+        await rpc.sent(b"one", b"two", message_group="g")
+        await world.sleep(20)
+        rpc.grpc.hears = False
+        receiving(rpc, renew=True, invisible_ms=0)
+        await world.sleep(5)
+        world.crash(MASTER)
+    await world.start_broker(MASTER)
+    async with client_of(world, MASTER) as back, client_of(world, MASTER, client_id="other") as other:
+        await back.start()
+        for _ in range(5):
+            await back.heartbeat(ClientType.PUSH_CONSUMER)
+            assert (await other.receive()).messages == []
+            await world.sleep(10)
+        again = await all_of(other, 2)
+        assert sorted(each.body for each in again) == [b"one", b"two"]
 
 
 @ACTING

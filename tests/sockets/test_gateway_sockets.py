@@ -16,6 +16,7 @@ import pytest
 from tests.certificates import Authority
 from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.grpc_client import GrpcClient
+from tests.conversation.grpc_rpc import RpcClient, receiving
 from tests.conversation.test_gateway_door import Script, trusting
 from tests.sockets.transport import World, on_asyncio, on_uvloop
 
@@ -239,5 +240,31 @@ def test_the_tls_of_the_broker_holds_for_both_ports(world: World, tmp_path: Path
                         await refused(runtime, port, trusted)
             assert not (tmp_path / name / "tls").exists()
             shutil.rmtree(tmp_path / name)
+
+    world(test)
+
+
+@pytest.mark.behaviour("GW-59")
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("world", [on_asyncio, on_uvloop])
+def test_messages_whose_answer_is_lost_come_again_though_their_client_lives(
+    world: World, tls: bool, tmp_path: Path
+) -> None:
+    async def test(runtime: Runtime) -> None:
+        context = trusting("h2") if tls else None
+        async with Broker(runtime, config(tmp_path), extensions=[attach]) as served:
+            member = partial(RpcClient, runtime, port=served.port, tls=context)
+            async with member() as lives, member(client_id="other") as other:
+                await lives.route()
+                await lives.start()
+                async with member() as lossy:
+                    assert (await lossy.receive(renew=True)).messages == []
+                    lossy.grpc.hears = False
+                    receiving(lossy, renew=True, wait_ms=20_000)
+                    await asyncio.sleep(0.2)
+                    await lives.sent(b"one")
+                    await asyncio.sleep(0.2)
+                    assert (await other.receive()).messages == []
+                assert (await other.receive(wait_ms=20_000)).bodies == [b"one"]
 
     world(test)

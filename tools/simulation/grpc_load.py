@@ -48,10 +48,6 @@ class LostError(OrbitError):
     """A call has no answer, or another one than it should."""
 
 
-class RefusedError(LostError):
-    """A receive is answered with a code."""
-
-
 @dataclass(slots=True)
 class Got:
     """One delivery of a message.
@@ -86,15 +82,10 @@ class Got:
 
 @dataclass
 class Record:
-    """What gRPC consumers got, and when each life of them ended.
-
-    Attributes:
-        lost: the brokers whose answers to push consumers did not all arrive.
-    """
+    """What gRPC consumers got, and when each life of them ended."""
 
     got: list[Got] = field(default_factory=list)
     ended: dict[str, float] = field(default_factory=dict)
-    lost: set[str] = field(default_factory=set)
 
 
 class Caller(RpcClient):
@@ -120,7 +111,7 @@ class Caller(RpcClient):
     async def received(self, request: schema.ReceiveMessageRequest) -> list[schema.Message]:
         answer = received(await self._called("ReceiveMessage", request, WAIT_S + TIMEOUT_S))
         if answer.code not in (Code.OK, Code.MESSAGE_NOT_FOUND):
-            raise RefusedError(f"ReceiveMessage: {answer.code} {answer.text}")
+            raise LostError(f"ReceiveMessage: {answer.code} {answer.text}")
         return answer.messages
 
     async def greet(self, kind: int, topic: str) -> None:
@@ -256,10 +247,6 @@ class GrpcLoad(Lives):
         self._record.got.append(got)
         return got
 
-    def lost(self, broker: str) -> None:
-        """Note that an answer of a broker to a push consumer may be lost."""
-        self._record.lost.add(broker)
-
     def handled(self, got: Got) -> None:
         """A message is handled: what its client tells of that counts, whether it is answered or not."""
         got.may_come_again(self._history.now_s())
@@ -327,12 +314,7 @@ class _Member:
             renew=self._renews,
             attempt=self._attempt or None,
         )
-        try:
-            messages = await client.received(request)
-        except LostError as error:
-            if self._renews and not isinstance(error, RefusedError):
-                self._load.lost(self._broker)
-            raise
+        messages = await client.received(request)
         note = partial(self._load.note, self._group, self._name, self._broker, self._attempt)
         self._has.extend(map(note, messages))
         self._attempt = ""

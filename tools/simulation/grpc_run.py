@@ -105,8 +105,8 @@ class _Run:
         history.note("RUN", "the producer sends no more")
         if not await self._until(self._in_place, START_LIMIT_S):
             history.violate("everything recovers", f"brokers are not in place after {START_LIMIT_S:g} s")
-        if not await self._until(lambda: not any(grpc_checks.missing(history, self._record)), DRAIN_LIMIT_S):
-            for text in list(grpc_checks.missing(history, self._record))[:3]:
+        if not await self._until(lambda: not any(grpc_checks.missing(history)), DRAIN_LIMIT_S):
+            for text in list(grpc_checks.missing(history))[:3]:
                 body = text.rpartition(" ")[2].encode()
                 history.violate("at least once for every group", text, body)
         history.note("RUN", "all is quiet")

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Protocol, TypeAlias
 
+from orbitmq.gateway.arrivals import Arrival
+
 
 class GrpcStatus(IntEnum):
     """How a call ends, as gRPC numbers it."""
@@ -91,6 +93,10 @@ class Call(Protocol):
 
     def rest(self, seconds: float) -> None:
         """Read nothing from the client's connection for this time; what has come is handled."""
+        ...
+
+    def watch(self, arrival: Arrival) -> None:
+        """Call this once: when the client has the whole answer, or when that is lost or given up."""
         ...
 
     def keep(self, more_bytes: int) -> bool:

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Final, cast
 
 from orbitmq.gateway import requests
+from orbitmq.gateway.arrivals import Arrivals
 from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
-from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened
+from orbitmq.gateway.events import Acknowledged, Arrived, Event, Reset, StreamOpened
 from orbitmq.gateway.frames import CANCEL, ENHANCE_YOUR_CALM, NO_ERROR, Http2Error
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
@@ -47,6 +48,7 @@ class Shared:
     Attributes:
         receiving: the buffer of all of them; one has used up its bytes before the next one receives.
         work: the calls under way that have a task.
+        waiting: what is not done when the broker stops, and has no task.
         stopping: no call begins any more.
         connections: those that are open.
         seats: where connections are counted.
@@ -61,22 +63,22 @@ class Shared:
         # Calls outlive connections: what they store is stored when their client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
-        # All calls, and those that have begun and have no task.
+        # All calls.
         self.running = 0
-        self.waiting: dict[StreamCall | PlainCalls, None] = {}
+        self.waiting: dict[StreamCall | PlainCalls | Arrivals, None] = {}
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
         # Dicts keep an order; the order of a set would differ from run to run.
         self.connections: dict[GrpcConnection, None] = {}
 
-    def done(self, call: StreamCall | PlainCalls) -> None:
-        """Note that a call, or the calls of a chunk, wait no more."""
+    def done(self, call: StreamCall | PlainCalls | Arrivals) -> None:
+        """Note that a call, the calls of a chunk, or the answers of a connection wait no more."""
         self.waiting.pop(call, None)
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
     async def quiet(self, limit_s: float) -> None:
-        """Return when the present calls have ended, or after this many seconds."""
+        """Return when the present calls have ended and their answers arrived, or after this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.work.quiet()
@@ -102,6 +104,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._calls: dict[int, StreamCall] = {}
         self._writing: dict[StreamCall, None] = {}
         self._plain: dict[PlainCalls, None] = {}
+        self._arrivals = Arrivals(self._ask_for_arrival, self._all_arrived)
         self._born = self._address = b""
         self._running = 0
         self._held = 0
@@ -244,6 +247,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._opened(event)
         elif isinstance(event, Reset):
             self._end(event.stream)
+            self._arrivals.reset(event.stream)
+        elif isinstance(event, Acknowledged):
+            self._arrivals.acknowledged(event.number)
         else:
             self._push_all()
 
@@ -347,6 +353,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         finally:
             self._running -= 1
             self._shared.running -= 1
+            if call.arrival is not None:
+                call.arrival(False)
 
     def _failed(self, call: StreamCall, error: Exception) -> None:
         kind = f"{call.method} failed with {type(error).__name__}"
@@ -368,8 +376,22 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._engine.headers(call.stream, head + requests.trailers(status, message), end=True)
             if not call.ended:
                 self._engine.reset(call.stream, NO_ERROR)
+            if call.arrival is not None and status is GrpcStatus.OK:
+                self._shared.waiting[self._arrivals] = None
+                self._arrivals.add(call.stream, call.arrival)
+                call.arrival = None
         self._end(call.stream)
         self._flush_soon()
+
+    def _ask_for_arrival(self, number: int) -> None:
+        self._engine.ping(number)
+        self._flush_soon()
+
+    def _all_arrived(self) -> None:
+        """The client has all answers that it was to acknowledge."""
+        self._shared.done(self._arrivals)
+        if self._engine.leaving:
+            self._loop.call_soon(self._close_if_left)
 
     def _end(self, stream: int) -> None:
         call = self._calls.pop(stream, None)
@@ -389,6 +411,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._end(stream)
         for calls in list(self._plain):
             self._forget_plain(calls)
+        self._arrivals.end()
 
     # -- plain calls ------------------------------------------------------------------------------------
 
@@ -513,7 +536,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._refuse("HTTP/2 stopped half-way", "HTTP/2 stopped half-way", text)
 
     def _close_if_left(self) -> None:
-        if self._engine.leaving and not self._calls and not self._plain and not self._closing:
+        if self._engine.leaving and not (self._calls or self._plain or self._arrivals or self._closing):
             self._close()
 
     def close_idle(self) -> None:

@@ -27,7 +27,7 @@ class Arrived(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A stream is over: neither side sends on it any more."""
+    """The client gives a stream up: neither side sends on it any more. It may have ended before."""
 
     stream: int
 
@@ -36,4 +36,10 @@ class Writable(NamedTuple):
     """A flow-control window grew: waiting data may go out."""
 
 
-Event: TypeAlias = StreamOpened | Arrived | Reset | Writable
+class Acknowledged(NamedTuple):
+    """The client has read all that was sent before the PING of this number."""
+
+    number: int
+
+
+Event: TypeAlias = StreamOpened | Arrived | Reset | Writable | Acknowledged

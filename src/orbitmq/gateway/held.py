@@ -1,8 +1,13 @@
-"""Messages that stay with their client while it works on them (``auto_renew``)."""
+"""Messages that stay with their client while it works on them (``auto_renew``).
+
+The tables name the client as their owner as soon as it has them: what was on its way to it in a crash comes
+again when its invisible time is over.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.broker.pop.acknowledging import Acknowledging, Taken
@@ -40,6 +45,20 @@ class HeldMessages:
     def keep(self, client_id: str, taken: Taken) -> None:
         """A client got messages, which are invisible for :data:`INVISIBLE_MS` from their pop on."""
         self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
+
+    def came(self, client_id: str, several: Sequence[Taken], arrived: bool) -> None:
+        """Messages have arrived at their client, or are lost on their way: these go out again at once."""
+        held = self._held.get(client_id, {})
+        for taken in several:
+            if taken not in held:
+                continue
+            if arrived:
+                self._acknowledging.own(taken, client_id)
+            else:
+                del held[taken]
+                self._extend(taken, AT_ONCE_MS)
+        if not held:
+            self._held.pop(client_id, None)
 
     def take_up(self) -> list[str]:
         """Keep also what clients had before a restart, or at the master that this broker follows.

@@ -59,7 +59,8 @@ cdef class Http2Connection:
     cdef void _window_update(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int64_t stream, list events) except *
     cdef bint _is_idle(self, int64_t stream) noexcept
     cdef object _no_stream(self, str name, int64_t stream)
-    cdef void _ping(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream) except *
+    @cython.locals(payload=bytes)
+    cdef void _ping(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     cdef void _settings(self, const uint8_t* buf, Py_ssize_t pos, Py_ssize_t end, int flags, int64_t stream, list events) except *
     @cython.locals(each=_Stream)
     cdef void _set(self, int number, int64_t value) except *

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import cython
 
-from orbitmq.gateway.events import Arrived, Event, Reset, StreamOpened, Writable
+from orbitmq.gateway.events import Acknowledged, Arrived, Event, Reset, StreamOpened, Writable
 from orbitmq.gateway.frame_writer import FrameWriter
 from orbitmq.gateway.frames import CANCEL, FRAME_BYTES, NO_ERROR, PREFACE, Floods, Http2Error, Kind
 from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
@@ -221,7 +221,7 @@ class Http2Connection:
         elif kind == _WINDOW_UPDATE:
             self._window_update(buf, pos, end, stream, events)
         elif kind == _PING:
-            self._ping(buf, pos, end, flags, stream)
+            self._ping(buf, pos, end, flags, stream, events)
         elif kind == _SETTINGS:
             self._settings(buf, pos, end, flags, stream, events)
         elif kind == _RST_STREAM:
@@ -370,11 +370,10 @@ class Http2Connection:
         if end - pos != 4:
             raise wrong_size("RST_STREAM", end - pos)
         found = self._streams.pop(stream, None)
-        if found is not None:
-            if found.untold is None:
-                events.append(Reset(stream))
-        elif self._is_idle(stream):
+        if found is None and self._is_idle(stream):
             raise self._no_stream("RST_STREAM", stream)
+        if found is None or found.untold is None:
+            events.append(Reset(stream))
 
     def _window_update(self, buf: Readable, pos: int, end: int, stream: int, events: list[Event]) -> None:
         if end - pos != 4:
@@ -407,12 +406,15 @@ class Http2Connection:
 
     # -- the connection ----------------------------------------------------------------------------------
 
-    def _ping(self, buf: Readable, pos: int, end: int, flags: int, stream: int) -> None:
+    def _ping(self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]) -> None:
         check_connection("PING", stream)
         if end - pos != 8:
             raise wrong_size("PING", end - pos)
-        if not flags & _ACK:
-            self._writer.frame(_PING, _ACK, 0, bytes(buf[pos:end]))
+        payload = bytes(buf[pos:end])
+        if flags & _ACK:
+            events.append(Acknowledged(int.from_bytes(payload, "big")))
+        else:
+            self._writer.frame(_PING, _ACK, 0, payload)
 
     def _settings(
         self, buf: Readable, pos: int, end: int, flags: int, stream: int, events: list[Event]
@@ -500,6 +502,10 @@ class Http2Connection:
             for place in range(len(streams))
             if not self.answer(streams[place], head, messages[place], trailers)
         ]
+
+    def ping(self, number: int) -> None:
+        """Ask the client to acknowledge what was sent until now."""
+        self._writer.frame(_PING, 0, 0, struct.pack(">Q", number))
 
     def reset(self, stream: int, code: int = CANCEL) -> None:
         """End a stream at once."""

@@ -191,7 +191,6 @@ class Receives:
             expression_type=kind,
             ordered=config.consume_message_orderly,
             attempt_id=request.attempt_id or None,
-            owner=who.client_id if request.auto_renew else "",
         )
         return _Asked(
             pop,
@@ -285,7 +284,7 @@ class Receives:
             await self._answer(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
             return
         if asked.renews:
-            self._keep(who, asked.pop, popped)
+            self._keep(call, who, asked.pop, popped)
         written = 0
         try:
             await call.write(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
@@ -321,7 +320,7 @@ class Receives:
     ) -> None:
         """Write responses, several at a time; messages that cannot be written become visible at once."""
         if asked.renews:
-            self._keep(who, asked.pop, popped)
+            self._keep(call, who, asked.pop, popped)
         out, size, written = [self._head], 0, 0
         try:
             for number, response in enumerate(responses, start=1):
@@ -339,16 +338,19 @@ class Receives:
                 for message in (await self._taken(who, asked, popped))[written:]:
                     await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
-    def _keep(self, who: Caller, pop: PopRequest, popped: Popped) -> None:
-        """Renew the invisible time of the messages while their client lives."""
+    def _keep(self, call: Call, who: Caller, pop: PopRequest, popped: Popped) -> None:
+        """Renew the invisible time of the messages while their client lives, unless they do not arrive."""
         try:
             self._clients.known(who)
         except RefusalError:
             return
+        several = []
         for (kind, queue), start in popped.starts.items():
             topic = pop_info.retry_topic(pop.topic, pop.group, kind)
             taken = Taken(topic, pop.group, int(queue), start, popped.pop_time_ms, in_order=pop.ordered)
             self._held.keep(who.client_id, taken)
+            several.append(taken)
+        call.watch(partial(self._held.came, who.client_id, several))
 
     async def _answer(self, call: Call, end: schema.Status) -> None:
         """An answer without messages."""

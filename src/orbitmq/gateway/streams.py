@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
+from orbitmq.gateway.arrivals import Arrival
 from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
@@ -55,6 +56,7 @@ class StreamCall:
         answered: the headers of the answer are out.
         direct: does the call without a task; None: it has a task, or will get none any more.
         handler: starts it with a task while it has not begun.
+        arrival: is to know of the answer's arrival, until that is sent; None: nothing is.
         out: what is left of the message that goes out.
     """
 
@@ -67,6 +69,7 @@ class StreamCall:
         "_wake",
         "_written",
         "answered",
+        "arrival",
         "authority",
         "direct",
         "ended",
@@ -103,6 +106,7 @@ class StreamCall:
         self.answered = False
         self.direct: Begin | None = None
         self.handler: Handler | None = None
+        self.arrival: Arrival | None = None
         self.out = memoryview(b"")
 
     # -- from the connection -----------------------------------------------------------------------------
@@ -226,6 +230,9 @@ class StreamCall:
 
     def keep(self, more_bytes: int) -> bool:
         return self._carrier.queues(more_bytes)
+
+    def watch(self, arrival: Arrival) -> None:
+        self.arrival = arrival
 
     async def _room(self) -> None:
         if self._written is None or self._written.done():

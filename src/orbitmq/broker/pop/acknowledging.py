@@ -268,6 +268,18 @@ class Acknowledging:
             self._save_soon()
         return extended
 
+    def own(self, taken: Taken, client_id: str) -> None:
+        """Note that a client keeps a pop's remaining messages invisible, as it does after a restart."""
+        place = (taken.topic, taken.group, taken.queue_id)
+        if not self._role.leads:
+            return
+        if taken.in_order:
+            self._orders.own(*place, taken.pop_time_ms, client_id)
+            return
+        queue = self._in_flight.find(*place)
+        if queue is not None:
+            self._in_flight.own(queue, (taken.start, taken.pop_time_ms), client_id)
+
     def owned(self) -> Iterator[tuple[str, Taken, int]]:
         """The client, the pop and its deadline (ms) for all messages that a client keeps invisible."""
         for queue in self._in_flight:

@@ -209,11 +209,9 @@ class InFlight:
         *,
         now_ms: int,
         invisible_ms: int,
-        owner: str = "",
     ) -> PopDelivery:
         """A pop that began at ``start`` takes messages; the next pop begins at ``next_offset``."""
         delivery = PopDelivery(queue, start, now_ms, invisible_ms, offsets)
-        delivery.owner = owner
         self._enter(queue, delivery)
         queue.next = next_offset
         self._changed(queue, delivery)
@@ -269,6 +267,13 @@ class InFlight:
             self.again(queue, delivery, due_ms)
         self._changed(queue, delivery)
         return True
+
+    def own(self, queue: PopQueue, receipt: Receipt, client_id: str) -> None:
+        """Note which client keeps a delivery's remaining messages invisible."""
+        delivery = self.delivery(queue, receipt)
+        if delivery is not None:
+            delivery.owner = client_id
+            self._changed(queue, delivery)
 
     def give_up(
         self, queue: PopQueue, receipt: Receipt, offset: int, *, now_ms: int, why: tuple[str, str]

@@ -158,7 +158,6 @@ class OrderedPops:
         invisible_ms: int,
         attempt_id: str | None,
         keeps_done: bool = True,
-        owner: str = "",
     ) -> Batch:
         """Note that messages go out. Acknowledged messages behind the first of them stay noted as done.
 
@@ -166,7 +165,7 @@ class OrderedPops:
             keeps_done: ``False``: they do not stay noted and are dealt out again, as by Apache's broker.
         """
         before = self.find(topic, group, queue_id)
-        batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id, owner=owner)
+        batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
         if before is not None:
             repeated = bool(attempt_id) and attempt_id == before.attempt_id
             _carry_on(before, batch, repeated=repeated, keeps_done=keeps_done)
@@ -211,6 +210,13 @@ class OrderedPops:
         batch.invisible_ms = due_ms - pop_time_ms
         self._put(topic, group, queue_id, batch)
         return True
+
+    def own(self, topic: str, group: str, queue_id: int, pop_time_ms: int, client_id: str) -> None:
+        """Note which client keeps a pop's remaining messages invisible."""
+        batch = self.find(topic, group, queue_id)
+        if batch is not None and batch.pop_time_ms == pop_time_ms and batch.left:
+            batch.owner = client_id
+            self._put(topic, group, queue_id, batch)
 
     def free(self, topic: str, group: str, queue_id: int) -> None:
         """The group was moved: no message of the queue is dealt out any more."""

@@ -209,7 +209,6 @@ class Popping:
             result.next_offset,
             now_ms=now_ms,
             invisible_ms=request.invisible_ms,
-            owner=request.owner,
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
             # No client has got the message: it is due at once, and the reviver finds that no client can get
@@ -390,7 +389,6 @@ class Popping:
             invisible_ms=request.invisible_ms,
             attempt_id=request.attempt_id,
             keeps_done=keeps_done,
-            owner=request.owner,
         )
         counts = {offset: batch.counts.get(offset, 0) for offset in offsets}
         for offset, count in counts.items():

@@ -23,7 +23,6 @@ class PopRequest:
         from_newest: whether a new group begins at the newest message of a queue; else at the oldest.
         ordered: deal no further messages out of a queue until those already dealt out are done.
         attempt_id: names an ordered pop, so that the same pop repeated gets the same messages.
-        owner: the client whose messages are kept invisible while it lives; empty: nobody keeps them so.
     """
 
     group: str
@@ -36,7 +35,6 @@ class PopRequest:
     expression_type: str | None = None
     ordered: bool = False
     attempt_id: str | None = None
-    owner: str = ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,97 @@
+"""Which answers of a connection have arrived: behind each goes a PING, which the client acknowledges.
+
+HTTP/2 is read in order, so that the acknowledgement covers all that was sent before the PING. One PING of a
+connection is under way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+# A client that acknowledges nothing for so long counts as one that called for nothing for so long: as gone.
+ARRIVED_SECONDS: Final = 40.0
+# A client that goes on receiving and acknowledges nothing; what is beyond this counts as lost.
+MAX_ANSWERS: Final = 10_000
+
+# Called once: with True when the client has the whole answer, with False when it may not have it.
+Arrival: TypeAlias = Callable[[bool], None]
+
+
+class Arrivals:
+    """The answers of one connection that somebody wants to know the arrival of.
+
+    Args:
+        ping: sends a PING with this number, behind all that was sent.
+        done: called when no answer is on its way any more.
+    """
+
+    def __init__(self, ping: Callable[[int], None], done: Callable[[], None]) -> None:
+        self._ping = ping
+        self._done = done
+        self._number = 0
+        # By stream: the answers before the PING that is under way, and those behind it.
+        self._before: dict[int, Arrival] = {}
+        self._behind: dict[int, Arrival] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._before) + len(self._behind)
+
+    def add(self, stream: int, arrival: Arrival) -> None:
+        """The whole answer of a stream was sent."""
+        if len(self) >= MAX_ANSWERS:
+            arrival(False)
+        elif self._before:
+            self._behind[stream] = arrival
+        else:
+            self._before[stream] = arrival
+            self._send()
+
+    def acknowledged(self, number: int) -> None:
+        """The client acknowledges a PING."""
+        if number == self._number and self._before:
+            self._end_all(arrived=True)
+
+    def reset(self, stream: int) -> None:
+        """The client has given up a stream before its answer came."""
+        arrival = self._before.pop(stream, None) or self._behind.pop(stream, None)
+        if arrival is None:
+            return
+        arrival(False)
+        if not self._before:
+            self._next()
+
+    def end(self) -> None:
+        """The connection has ended."""
+        self._before.update(self._behind)
+        self._behind.clear()
+        if self._before:
+            self._end_all(arrived=False)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        self._number += 1
+        self._ping(self._number)
+        self._timer = asyncio.get_running_loop().call_later(ARRIVED_SECONDS, self._end_all, False)
+
+    def _end_all(self, arrived: bool) -> None:
+        """All answers before the PING have arrived, or count as lost."""
+        ended = self._before
+        self._before = {}
+        self._next()
+        for arrival in ended.values():
+            arrival(arrived)
+
+    def _next(self) -> None:
+        """Nothing is before a PING any more: send the next one behind the other answers."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._behind:
+            self._before, self._behind = self._behind, {}
+            self._send()
+        else:
+            self._done()
