@@ -1,8 +1,8 @@
 """Programs of users, with Apache's clients, at our servers; and at Apache's, which shows that they are right.
 
-A Spring Boot program (``spring/Spring.java``) sends in each way, listens concurrently and in order, asks and
-answers, and ends transactions. It runs without keys, with keys (ACL 2.0), and with keys and TLS, for which
-``orbitmq tls`` makes the certificates.
+A Spring Boot program (``spring/Spring.java``) and one with the remoting client for Go (``go/main.go``) send
+in each way, listen concurrently and in order, ask and answer, and end transactions. They run without keys and
+with keys (ACL 2.0), Spring Boot with keys and TLS too, for which ``orbitmq tls`` makes the certificates.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.servers import PEER_VERSION, classpath
 from benchmarks.servers import ROOT as SOURCES
+from tests.interop.go_programs import go_program
 from tests.interop.secured_cells import (
     ACL_2,
     APP,
@@ -42,6 +43,8 @@ from orbitmq.admin import Admin
 
 SPRING = SOURCES / "tests" / "interop" / "spring"
 STARTER = "2.3.4"
+GO = SOURCES / "tests" / "interop" / "go" / "main.go"
+GO_CLIENT = "github.com/apache/rocketmq-client-go/v2@v2.1.3-0.20251226070945-2173d070fd1b"
 TOPICS = ("plain", "orderly", "orders", "questions", "transacted")
 STATES = [("SEND_OK", "COMMIT_MESSAGE"), ("SEND_OK", "ROLLBACK_MESSAGE"), ("SEND_OK", "UNKNOW")]
 LISTENED = sorted(
@@ -133,6 +136,20 @@ def judge_spring(facts: Sequence[Fact]) -> None:
 
 
 SPRING_BOOT = Program(spring_command, spring_options, judge_spring)
+
+
+def go_command(world: World) -> list[str]:
+    return [str(go_program("go-remoting", GO, GO_CLIENT))]
+
+
+def go_options(setting: Setting) -> dict[str, str]:
+    options = {"ns": setting.place.ns, "prefix": setting.prefix}
+    if setting.credentials:
+        options |= {"ak": setting.credentials.access_key, "sk": setting.secret}
+    return options
+
+
+GO_REMOTING = Program(go_command, go_options)
 
 
 async def prepare(setting: Setting, root: Credentials | None = None, tls: Tls | None = None) -> None:
@@ -230,8 +247,10 @@ def spring_with_tls(world: World) -> None:
 
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
     "Spring Boot": plain(SPRING_BOOT),
+    "go": plain(GO_REMOTING),
 }
 CELLS: dict[str, Callable[[World], None]] = {
     "Spring Boot, ours with ACL 2.0": with_keys(SPRING_BOOT),
     "Spring Boot, ours with ACL 2.0 and TLS": spring_with_tls,
+    "go, ours with ACL 2.0": with_keys(GO_REMOTING),
 }
