@@ -21,7 +21,7 @@ test test-spark interop chaos: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-grpc-faults bench-spark interop interop-grpc interop-prometheus interop-packages chaos test-spark test-console behaviours clean
+.PHONY: help setup build wheel wheels docs java demo quick test check format bench bench-peer bench-client bench-grpc-faults bench-operate bench-spark interop interop-grpc interop-prometheus interop-packages chaos test-spark test-console behaviours clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -104,6 +104,10 @@ bench-client: $(BUILT)  ## the Python client beside Apache's Java client, with M
 
 bench-grpc-faults: $(BUILT)  ## faults of gRPC clients and their brokers, here and at Apache's: a quarter of an hour (SHORT=1: ten minutes)
 	@$(PY) -m benchmarks.grpc_faults $(SHORT_FLAG) --record
+
+bench-operate: $(BUILT)  ## what metrics, keys, rules, TLS, strangers and the console cost, with Maven Central, PyPI's playwright: ten minutes (SHORT=1: two; ROW=tls: that row)
+	@$(PY) -m pip install -q --disable-pip-version-check 'playwright>=1.50,<2'
+	@$(PY) -m benchmarks.operate $(SHORT_FLAG) $(if $(ROW),--row $(ROW))
 
 bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven Central: an hour (RUNS=2: half; SHORT=1: five minutes; CASES=a,b: those again)
 	@JAVA_HOME=$$(sh scripts/java.sh) && export JAVA_HOME && $(PY) -m benchmarks.spark $(SHORT_FLAG) $(if $(CASES),--cases $(CASES)) $(if $(RUNS),--runs $(RUNS))

@@ -18,7 +18,8 @@
  *
  * With --rate R the operations are due at fixed instants and latency counts from that instant, not from
  * the moment when the generator got round to it (no coordinated omission). --pid N adds the CPU time that
- * process N (all threads) used inside the measured window.
+ * process N (all threads) used inside the measured window. --tls 1 speaks TLS 1.3 and takes any certificate;
+ * it is there when this file is compiled with -DWITH_TLS -lssl -lcrypto.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,6 +39,10 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef WITH_TLS
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#endif
 
 enum { SEND = 310, BATCH = 320, PULL = 11 };
 enum { JSON = 0, ROCKETMQ = 1 };
@@ -49,7 +54,7 @@ enum { READ_BYTES = 1 << 20, MAX_FRAME_BYTES = 16 << 20, MAX_CODES = 4096 };
 
 struct options {
     const char *mode, *host, *topic, *group, *broker_name, *file, *frame;
-    int port, header, connections, window, body, queues, count, pid, sql, max_bytes;
+    int port, header, connections, window, body, queues, count, pid, sql, max_bytes, tls;
     long max_offset, ops, ahead, topics;
     double rate, warmup, duration;
 };
@@ -71,6 +76,7 @@ struct slot {
 
 struct connection {
     int fd, write_armed;
+    void *tls; /* SSL; NULL: in clear */
     char *in, *out;
     int in_length, in_capacity, out_length, out_from, out_capacity;
     uint32_t sequence;
@@ -394,9 +400,61 @@ static void arm(struct connection *c, int write) {
     if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &event) < 0) die("epoll_ctl: %s", strerror(errno));
 }
 
+/* ---- bytes: in clear, or through TLS ---- */
+
+#ifdef WITH_TLS
+static SSL_CTX *tls_context;
+
+static void open_tls(struct connection *c) {
+    if (tls_context == NULL) {
+        tls_context = SSL_CTX_new(TLS_client_method());
+        if (tls_context == NULL) die("no TLS context");
+        SSL_CTX_set_min_proto_version(tls_context, TLS1_3_VERSION);
+        SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        SSL_CTX_set_default_read_buffer_len(tls_context, READ_BYTES / 4);
+        SSL_CTX_set_read_ahead(tls_context, 1);
+    }
+    SSL *tls = c->tls = SSL_new(tls_context);
+    if (tls == NULL || SSL_set_fd(tls, c->fd) != 1 || SSL_connect(tls) != 1)
+        die("no TLS handshake: %s", ERR_error_string(ERR_get_error(), NULL));
+}
+
+/* The answer of SSL_read or SSL_write as that of recv or send. */
+static ssize_t outcome(SSL *tls, int n) {
+    if (n > 0) return n;
+    int error = SSL_get_error(tls, n);
+    if (error == SSL_ERROR_ZERO_RETURN) return 0;
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) errno = EAGAIN;
+    else if (error == SSL_ERROR_SSL) die("TLS: %s", ERR_error_string(ERR_get_error(), NULL));
+    return -1;
+}
+
+static ssize_t put_out(struct connection *c, const char *bytes, size_t length) {
+    if (c->tls != NULL) return outcome(c->tls, SSL_write(c->tls, bytes, (int)length));
+    return send(c->fd, bytes, length, MSG_NOSIGNAL);
+}
+
+static ssize_t take_in(struct connection *c, char *bytes, size_t room) {
+    if (c->tls != NULL) return outcome(c->tls, SSL_read(c->tls, bytes, (int)room));
+    return recv(c->fd, bytes, room, 0);
+}
+
+/* Whether bytes have been read from the socket that the caller has not got: epoll does not tell of them. */
+static int has_more(const struct connection *c) { return c->tls != NULL && SSL_has_pending(c->tls); }
+#else
+static void open_tls(struct connection *c) { (void)c; }
+static int has_more(const struct connection *c) { return c->tls != NULL; }
+
+static ssize_t put_out(struct connection *c, const char *bytes, size_t length) {
+    return send(c->fd, bytes, length, MSG_NOSIGNAL);
+}
+
+static ssize_t take_in(struct connection *c, char *bytes, size_t room) { return recv(c->fd, bytes, room, 0); }
+#endif
+
 static void flush(struct connection *c) {
     while (c->out_from < c->out_length) {
-        ssize_t n = send(c->fd, c->out + c->out_from, (size_t)(c->out_length - c->out_from), MSG_NOSIGNAL);
+        ssize_t n = put_out(c, c->out + c->out_from, (size_t)(c->out_length - c->out_from));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) {
             arm(c, 1);
@@ -528,14 +586,15 @@ static void on_frame(struct connection *c, const char *bytes, int length, uint64
     if (opt.rate <= 0 && !stopping && (opt.ops <= 0 || issued < (uint64_t)opt.ops)) issue(c, slot, now);
 }
 
-static void on_readable(struct connection *c) {
+/* Takes in what there is at once; returns whether there may be more. */
+static int receive(struct connection *c) {
     if (c->in_capacity - c->in_length < READ_BYTES / 2) {
         c->in_capacity *= 2;
         c->in = realloc(c->in, (size_t)c->in_capacity);
         if (c->in == NULL) die("out of memory");
     }
-    ssize_t n = recv(c->fd, c->in + c->in_length, (size_t)(c->in_capacity - c->in_length), 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    ssize_t n = take_in(c, c->in + c->in_length, (size_t)(c->in_capacity - c->in_length));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (n <= 0) die("the server closed a connection (%s)", n == 0 ? "end of stream" : strerror(errno));
     c->in_length += (int)n;
     int from = 0;
@@ -549,6 +608,11 @@ static void on_readable(struct connection *c) {
     }
     memmove(c->in, c->in + from, (size_t)(c->in_length - from));
     c->in_length -= from;
+    return has_more(c);
+}
+
+static void on_readable(struct connection *c) {
+    while (receive(c)) continue;
     if (c->out_length > c->out_from) flush(c);
 }
 
@@ -562,6 +626,7 @@ static void open_connection(struct connection *c, const struct sockaddr_in *addr
     if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)address, sizeof *address) < 0)
         die("cannot connect to %s:%d: %s", opt.host, opt.port, strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (opt.tls) open_tls(c);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     c->in_capacity = READ_BYTES;
     c->in = malloc((size_t)c->in_capacity);
@@ -788,7 +853,7 @@ static void usage(void) {
     die("send|batch|pull|deliver|echo|serve|sync [--host A] --port P --topic T [--header json|rocketmq] [--connections N]\n"
         "  [--window N] [--body BYTES] [--queues 1-10] [--count N] [--max-offset N] [--ops N] [--rate OPS_PER_SECOND]\n"
         "  [--warmup S] [--duration S] [--group G] [--broker-name B] [--pid SERVER_PID] [--file PATH]\n"
-        "  [--ahead BYTES] [--topics N] [--sql 0|1] [--frame PATH]");
+        "  [--ahead BYTES] [--topics N] [--sql 0|1] [--frame PATH] [--tls 0|1]");
 }
 
 static void parse_options(int argc, char **argv) {
@@ -798,6 +863,7 @@ static void parse_options(int argc, char **argv) {
         {"ops", 1, 0, 'o'},      {"rate", 1, 0, 'r'},   {"warmup", 1, 0, 'W'}, {"duration", 1, 0, 'd'},    {"group", 1, 0, 'g'},
         {"pid", 1, 0, 'P'},      {"file", 1, 0, 'f'},   {"broker-name", 1, 0, 'B'}, {"ahead", 1, 0, 'a'},
         {"topics", 1, 0, 'N'},   {"sql", 1, 0, 's'},   {"max-bytes", 1, 0, 'B' + 128}, {"frame", 1, 0, 'F'},
+        {"tls", 1, 0, 'T'},
         {0, 0, 0, 0},
     };
     if (argc < 2) usage();
@@ -828,6 +894,7 @@ static void parse_options(int argc, char **argv) {
         case 'N': opt.topics = atol(optarg); break;
         case 's': opt.sql = atoi(optarg); break;
         case 'F': opt.frame = optarg; break;
+        case 'T': opt.tls = atoi(optarg); break;
         case 'B' + 128: opt.max_bytes = atoi(optarg); break;
         default: usage();
         }
@@ -838,6 +905,9 @@ static void parse_options(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     parse_options(argc, argv);
+#ifndef WITH_TLS
+    if (opt.tls) die("compiled without TLS: no OpenSSL headers (Debian: libssl-dev)");
+#endif
     epoll_fd = epoll_create1(0);
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     if (strcmp(opt.mode, "serve") == 0) serve_echo();

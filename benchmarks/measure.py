@@ -120,6 +120,12 @@ class Figure:
     """(fastest - slowest) / median of the rates."""
 
 
+def speaks_tls() -> bool:
+    """Whether the generator is compiled with TLS: OpenSSL's headers are there (Debian: libssl-dev)."""
+    test = ["gcc", "-E", "-include", "openssl/ssl.h", "-x", "c", os.devnull]
+    return subprocess.run(test, capture_output=True).returncode == 0
+
+
 class Generator:
     """The compiled load generator, built when its source is newer than the binary.
 
@@ -133,7 +139,8 @@ class Generator:
         self.path = ROOT / "build" / "loadgen"
         if not self.path.exists() or self.path.stat().st_mtime < source.stat().st_mtime:
             self.path.parent.mkdir(exist_ok=True)
-            subprocess.run(["gcc", "-O2", "-Wall", "-o", str(self.path), str(source)], check=True)
+            tls = ["-DWITH_TLS", "-lssl", "-lcrypto"] if speaks_tls() else []
+            subprocess.run(["gcc", "-O2", "-Wall", "-o", str(self.path), str(source), *tls], check=True)
 
     def run(self, mode: str, **options: object) -> dict[str, Any]:
         """Run it once; option names as on its command line, with `_` for `-`."""

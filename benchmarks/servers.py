@@ -288,14 +288,13 @@ class Ours:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def name_server(
-        self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, **more: str
+        self, folder: Path, *, port: int = 0, cpus: set[int] | None = None, wait: bool = True, **more: str
     ) -> Server:
         port = port or free_ports()
         conf = write_properties(folder / "namesrv.conf", {"listenPort": str(port), **more})
         command = [*self._command("nameserver"), "-c", str(conf)]
-        return start(
-            "our-nameserver", command, port, folder, GET_BROKER_CLUSTER_INFO, env=self._env(), cpus=cpus
-        )
+        probe = GET_BROKER_CLUSTER_INFO if wait else None
+        return start("our-nameserver", command, port, folder, probe, env=self._env(), cpus=cpus)
 
     def broker(
         self,

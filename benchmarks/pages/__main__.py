@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.pages import broker, faults, spark
+from benchmarks.pages import broker, faults, operate, spark
 from benchmarks.servers import ROOT
 
 PAGES = ("README.md", "docs/measured.md", "docs/high-availability.md")
@@ -22,7 +22,7 @@ BLOCK = re.compile(
     r"(?P<begin><!-- figures: (?P<name>[a-z-]+) -->\n)(?P<text>.*?)(?P<end><!-- end of figures -->)",
     re.DOTALL,
 )
-BLOCKS = {**broker.BLOCKS, **spark.BLOCKS, **faults.BLOCKS}
+BLOCKS = {**broker.BLOCKS, **operate.BLOCKS, **spark.BLOCKS, **faults.BLOCKS}
 
 
 def written(text: str) -> str:

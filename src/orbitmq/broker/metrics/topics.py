@@ -79,6 +79,10 @@ class Topics:
         # The labels of each group's topic and of each topic (without a group), those of the last scrape.
         self._rows: dict[tuple[str, str], LabelSet] = {}
         self._rows_now: dict[tuple[str, str], LabelSet] = {}
+        # When the messages at which groups stand were stored, by their places in the log: of the last scrape,
+        # and of this one. A group may stand at the same message for long, and that is in memory no more.
+        self._times: dict[int, int] = {}
+        self._times_now: dict[int, int] = {}
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
         """Add all figures of topics and groups, as long as the broker serves."""
@@ -87,6 +91,7 @@ class Topics:
             await self._in(text, serving)
             await self._lag(text, serving)
         self._rows, self._rows_now = self._rows_now, {}
+        self._times, self._times_now = self._times_now, {}
 
     def _row(self, topic: str, group: str) -> LabelSet:
         key = topic, group
@@ -181,16 +186,16 @@ class Topics:
                 config = self._topics.get(topic)
                 ends[topic] = self._store.max_offsets(topic, config.read_queue_nums if config else 0)
             queues = self._queues(group, topic, ends[topic], every=every)
-            cold = self._cold(topic, queues)
+            cold = self._look_at_times(topic, queues, self._store.max_commit_log_offset - HOT_BYTES)
             if cold:
-                # Load them now, so that _look_at_times does not wait for the disk.
+                # Load them in a thread, so that the event loop does not wait for the disk.
                 await self._store.bring_to_memory(cold)
                 if not serving():
                     return
+                self._look_at_times(topic, queues, 0)
             now = self._clock.now_ms()
             behind = held = 0
             for queue in queues:
-                self._look_at_times(topic, queue)
                 behind += queue.lag
                 held += queue.in_flight
             row = self._row(topic, group)
@@ -222,51 +227,60 @@ class Topics:
             ends: the ends of the queues.
             every: also of queues of which the group has finished all messages.
         """
-        found, offsets = [], self._offsets
+        offsets = self._offsets
         key = f"{topic}{SEPARATOR}{group}"
         done_by_queue = offsets.kept_queues(key) or {}
+        wanted = [queue for queue, end in enumerate(ends) if every or done_by_queue.get(queue, end) < end]
+        if not wanted:
+            return []
+        found = []
         pulled_by_queue = offsets.pulls().get(key, {})
         reads = offsets.reads(key)
-        for queue, end in enumerate(ends):
-            done = done_by_queue.get(queue, end)
-            if done < end:
-                next_one = max(done, reads.get(queue, 0))
-                read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
-                popped = offsets.in_flight(group, topic, queue)
-                # Of messages that pops handed out, those behind one in flight may be finished.
-                in_flight = read - done if popped is None else read - next_one + popped
-                found.append(ConsumedQueue(queue, done, read, end, in_flight))
-            elif every:
+        for queue in wanted:
+            end = ends[queue]
+            done = min(end, done_by_queue.get(queue, end))
+            if done == end:
                 found.append(ConsumedQueue(queue, end, end, end, 0))
+                continue
+            next_one = max(done, reads.get(queue, 0))
+            read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
+            popped = offsets.in_flight(group, topic, queue)
+            # Of messages that pops handed out, those behind one in flight may be finished.
+            in_flight = read - done if popped is None else read - next_one + popped
+            found.append(ConsumedQueue(queue, done, read, end, in_flight))
         return found
 
-    def _cold(self, topic: str, queues: Sequence[ConsumedQueue]) -> list[int]:
-        """Places of records that :meth:`_look_at_times` reads and that may not be in memory."""
-        border = self._store.max_commit_log_offset - HOT_BYTES
-        cold = []
+    def _look_at_times(self, topic: str, queues: Sequence[ConsumedQueue], border: int) -> list[int]:
+        """Read when the messages were stored at which the group stands.
+
+        Returns:
+            The places in the log of those that were not read: they are unknown, and lie before ``border``.
+        """
+        cold: list[int] = []
         for queue in queues:
-            for offset in (queue.done, queue.read) if queue.read > queue.done else (queue.done,):
-                if offset == queue.end:
-                    continue
-                entry = self._store.entry(topic, queue.queue_id, self._stored(topic, queue.queue_id, offset))
-                if entry is not None and entry[0] < border:
-                    cold.append(entry[0])
+            if queue.done < queue.end:
+                queue.oldest_lagging_ms = self._time(topic, queue.queue_id, queue.done, border, cold)
+            if queue.read == queue.done:
+                queue.oldest_ready_ms = queue.oldest_lagging_ms
+            elif queue.read < queue.end:
+                queue.oldest_ready_ms = self._time(topic, queue.queue_id, queue.read, border, cold)
         return cold
 
-    def _look_at_times(self, topic: str, queue: ConsumedQueue) -> None:
-        if queue.done < queue.end:
-            queue.oldest_lagging_ms = self._time(topic, queue.queue_id, queue.done)
-        if queue.read == queue.done:
-            queue.oldest_ready_ms = queue.oldest_lagging_ms
-        elif queue.read < queue.end:
-            queue.oldest_ready_ms = self._time(topic, queue.queue_id, queue.read)
-
-    def _time(self, topic: str, queue_id: int, offset: int) -> int:
-        return max(0, self._store.store_time(topic, queue_id, self._stored(topic, queue_id, offset)))
-
-    def _stored(self, topic: str, queue_id: int, offset: int) -> int:
-        """The first message from ``offset`` on that is still stored."""
-        return max(offset, self._store.min_offset(topic, queue_id))
+    def _time(self, topic: str, queue_id: int, offset: int, border: int, cold: list[int]) -> int:
+        """When the first message from ``offset`` on that is still stored was stored; 0: it is not known."""
+        stored = max(offset, self._store.min_offset(topic, queue_id))
+        entry = self._store.entry(topic, queue_id, stored)
+        if entry is None:
+            return 0
+        place = entry[0]
+        found = self._times_now.get(place) or self._times.get(place)
+        if found is None:
+            if place < border:
+                cold.append(place)
+                return 0
+            found = max(0, self._store.store_time(topic, queue_id, stored))
+        self._times_now[place] = found
+        return found
 
     def _is_system(self, topic: str, group: str) -> str:
         return str(self._topics.is_system(topic) or is_system_group(group)).lower()
