@@ -93,6 +93,7 @@ def take(place: Place) -> Mapping[str, Found]:
         found = _pages(place, viewer)
         found |= _drawn(place, viewer)
         found["memory"] = Found(int(_status(pid, "RssAnon")) / 1024)
+        _give_way(pid)
         found["p99"] = _viewers(place, viewer, brokers[0])
     return found
 
@@ -143,7 +144,7 @@ def _console(place: Place, name_server: Server) -> Iterator[tuple[str, int]]:
         name_server.address,
     ]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, preexec_fn=lambda: _modest(place.other_cpus)
+        command, stdout=subprocess.PIPE, preexec_fn=lambda: child_settings(place.other_cpus)
     ) as process:
         try:
             assert process.stdout is not None
@@ -152,10 +153,10 @@ def _console(place: Place, name_server: Server) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def _modest(cpus: set[int] | None) -> None:
-    """The console shares a processor with the load generator, which measures: it gives way."""
-    child_settings(cpus)
-    os.nice(10)
+def _give_way(pid: int) -> None:
+    """The console shares a processor with the load generator, which measures."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.setpriority(os.PRIO_PROCESS, int(thread), 10)
 
 
 def _pages(place: Place, viewer: Viewer) -> dict[str, Found]:

@@ -25,6 +25,8 @@ TOPIC: Final = "bench"
 STARTED_WITHIN_S: Final = 90.0
 CHUNK_BYTES: Final = 1 << 20
 GROUP: Final = "readers_{:04d}"
+# Apache's broker refuses sends that wait for long, as they do when the machine stands still for a moment.
+PATIENT: Final = {"waitTimeMillsInSendQueue": "20000", "osPageCacheBusyTimeOutMills": "20000"}
 Run = dict[str, Any]
 
 
@@ -53,7 +55,8 @@ class Side:
         self._own = maker.name_server(folder) if name_server is None else None
         self.name_server = name_server or self._own
         assert self.name_server is not None
-        given: dict[str, Any] = {"flushDiskType": "ASYNC_FLUSH", **settings}
+        patient = PATIENT if isinstance(maker, Apache) else {}
+        given: dict[str, Any] = {"flushDiskType": "ASYNC_FLUSH", **patient, **settings}
         self.broker = maker.broker(
             folder, self.name_server.address, cpus=cpus, wait=False, name=name, **given
         )

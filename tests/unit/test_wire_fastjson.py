@@ -42,6 +42,25 @@ def test_the_dialect_is_read_back(value: object, number: int) -> None:
     assert dict(key) == {"brokerName": "b", "queueId": 1, "topic": "T"}
 
 
+@given(st.lists(TEXT, min_size=1, max_size=5), st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5))
+def test_queues_as_keys_are_read_alike_with_and_without_spaces(topics: list[str], numbers: list[int]) -> None:
+    """What has no spaces and no escapes is read by a shorter way."""
+    values = {MessageQueue(topic, "b", at): {"n": n} for topic in topics for at, n in enumerate(numbers)}
+    raw = dumps(values).decode()
+    found = loads(raw)
+    assert found == loads(raw.replace('"}:{"n":', '"} : {"n" : '))
+    assert [dict(key) for key in found] == [
+        {"brokerName": "b", "queueId": queue.queue_id, "topic": queue.topic} for queue in sorted(values)
+    ]
+    assert list(found.values()) == [values[queue] for queue in sorted(values)]
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\ud800"])
+def test_half_a_character_in_a_key_is_refused(half: str) -> None:
+    with pytest.raises(BodyError):
+        loads(f'{{{{"a":"{half}"}}:{{"b":1}},{{"a":1}}:{{"b":1}}}}')
+
+
 def test_how_it_is_written() -> None:
     assert dumps({"b": None, "a": {3, 1}, "c": 'ä\x01"\n'}) == '{"a":[1,3],"c":"ä\\u0001\\"\\n"}'.encode()
     assert dumps({10: "x", 9: "y"}, java_keys=True) == b'{9:"y",10:"x"}'

@@ -14,7 +14,7 @@ from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.lag_causes import LagReport
 from orbitmq.admin.lag_reports import explained
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.admin.progress import QueueProgress, progress_of_all
+from orbitmq.admin.progress import QueueProgress, lags_of_all, progress_of_all
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
@@ -174,11 +174,7 @@ class GroupAdmin:
         """The lag of every group that has committed offsets; asked as :meth:`progress` and from the same
         brokers.
         """
-        answer = await self.progress()
-        found: dict[str, int] = {}
-        for one in answer.found:
-            found[one.group] = found.get(one.group, 0) + one.lag
-        return Partial(found, answer.left_out)
+        return await lags_of_all(self._cluster, None)
 
     async def why(self, group: str) -> Partial[LagReport]:
         """How far a group is behind, and why: nobody is online, one queue that stands still, too few members

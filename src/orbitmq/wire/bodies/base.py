@@ -260,6 +260,9 @@ def _key_converter(hint: Any) -> _Converter:
     return _converter(hint)
 
 
+_LEAST, _BEYOND = -(2**63), 2**63
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -270,12 +273,14 @@ def _text(value: Any) -> str:
 
 def _integer(value: Any) -> int:
     found = value
+    if type(value) is int and _LEAST <= value < _BEYOND:
+        return value
     if isinstance(value, str) and len(value) <= 20:
         try:
             found = int(value)
         except ValueError:
             found = None
-    if isinstance(found, bool) or not isinstance(found, int) or not -(2**63) <= found < 2**63:
+    if isinstance(found, bool) or not isinstance(found, int) or not _LEAST <= found < _BEYOND:
         raise _MismatchError(value, "an integer of 64 bits")
     return found
 
