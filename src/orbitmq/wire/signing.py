@@ -17,7 +17,6 @@ from orbitmq.wire.errors import FrameError
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of the field
 SIGNATURE: Final = "Signature"
-_OURS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
 # RocketMQ 5 adds these behind the signing in clients, and before it in brokers.
 _ZONE: Final = frozenset({"__ZONE_NAME", "__ZONE_MODE"})
 # Clients up to 4.9.3 leave this one out of what they sign.
@@ -223,7 +222,9 @@ class Signer:
             key = self._key = SigningKey(credentials.secret_key)
             self._known = credentials
         # A new mapping: that of the caller may be shared with clients of another identity.
-        ext = {name: value for name, value in command.ext.items() if name not in _OURS}
+        ext = dict(command.ext)
+        ext.pop(SECURITY_TOKEN, None)
+        ext.pop(SIGNATURE, None)
         ext[ACCESS_KEY] = credentials.access_key
         if isinstance(credentials.security_token, Secret):
             ext[SECURITY_TOKEN] = credentials.security_token.reveal()

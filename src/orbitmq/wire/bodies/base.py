@@ -260,6 +260,7 @@ def _key_converter(hint: Any) -> _Converter:
     return _converter(hint)
 
 
+_QUEUE_FIELDS = ("brokerName", "queueId", "topic")
 _LEAST, _BEYOND = -(2**63), 2**63
 
 
@@ -312,6 +313,11 @@ def _queue_key(value: Any) -> MessageQueue:
     if isinstance(value, str) and value.startswith("{"):
         return _queue(fastjson.loads(value))
     if isinstance(value, tuple):
+        if len(value) == 3:
+            # As all peers write it; answers about all groups have many.
+            (first, broker), (second, number), (third, topic) = value
+            if (first, second, third) == _QUEUE_FIELDS and type(broker) is type(topic) is str:
+                return MessageQueue(topic, broker, _integer(number))
         return _queue(dict(value))
     raise _MismatchError(value, "a message queue as key")
 
