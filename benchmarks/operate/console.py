@@ -87,13 +87,13 @@ def take(place: Place) -> Mapping[str, Found]:
     topics, groups = (FEW_TOPICS, FEW_GROUPS) if place.short else (TOPICS, GROUPS)
     with (
         _cluster(place, topics, groups) as (name_server, brokers),
-        _console(place, name_server) as (link, pid),
+        _console(name_server) as (link, pid),
     ):
         viewer = Viewer(link)
         found = _pages(place, viewer)
         found |= _drawn(place, viewer)
         found["memory"] = Found(int(_status(pid, "RssAnon")) / 1024)
-        _give_way(pid)
+        _apart(place, brokers[0].pid, pid, [broker.pid for broker in brokers[1:]])
         found["p99"] = _viewers(place, viewer, brokers[0])
     return found
 
@@ -108,11 +108,12 @@ def _cluster(place: Place, topics: int, groups: int) -> Iterator[tuple[Server, S
         running.callback(name_server.stop)
         brokers = []
         for number in range(BROKERS):
-            cpus = place.server_cpus if number == 0 else place.other_cpus
             broker = Ours().broker(
-                place.folder / str(number), name_server.address, name=f"broker-{number}", cpus=cpus,
+                place.folder / str(number),
+                name_server.address,
+                name=f"broker-{number}",
                 flushDiskType="ASYNC_FLUSH",
-            )  # fmt: skip
+            )
             running.callback(broker.stop)
             brokers.append(broker)
 
@@ -129,7 +130,7 @@ def _cluster(place: Place, topics: int, groups: int) -> Iterator[tuple[Server, S
 
 
 @contextlib.contextmanager
-def _console(place: Place, name_server: Server) -> Iterator[tuple[str, int]]:
+def _console(name_server: Server) -> Iterator[tuple[str, int]]:
     """A console with a link that opens a session, and its process."""
     port = str(free_ports())
     command = [
@@ -143,9 +144,7 @@ def _console(place: Place, name_server: Server) -> Iterator[tuple[str, int]]:
         "-n",
         name_server.address,
     ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, preexec_fn=lambda: child_settings(place.other_cpus)
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=child_settings) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())["link"], process.pid
@@ -153,16 +152,21 @@ def _console(place: Place, name_server: Server) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def _give_way(pid: int) -> None:
-    """The console shares a processor with the load generator, which measures."""
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        os.setpriority(os.PRIO_PROCESS, int(thread), 10)
+def _apart(place: Place, measured: int, console: int, others: Sequence[int]) -> None:
+    """Give the measured broker a processor of its own; the console lets the load generator go first."""
+    for pid in (measured, console, *others):
+        cpus = place.server_cpus if pid == measured else place.other_cpus
+        for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+            if cpus:
+                os.sched_setaffinity(thread, cpus)
+            if pid == console:
+                os.setpriority(os.PRIO_PROCESS, thread, 10)
 
 
 def _pages(place: Place, viewer: Viewer) -> dict[str, Found]:
     times: list[tuple[float, str]] = []
     sizes: dict[str, int] = {}
-    for _ in range(place.rounds(3, 1)):
+    for _ in range(place.rounds(2, 1)):
         for path in PAGES:
             time.sleep(COLD_S)
             took_ms, sizes[path] = viewer.look(path)
@@ -222,7 +226,7 @@ def _viewers(place: Place, viewer: Viewer, broker: Server) -> Found:
             return load(place.apart(), broker, PACED, place.seconds(4.0, 1.0))
 
     runs = in_turn(
-        place.rounds(7), {name: partial(once, watched=name == "with") for name in ("with", "without")}
+        place.rounds(5), {name: partial(once, watched=name == "with") for name in ("with", "without")}
     )
     return compared(runs, "p99", "with", "without", "{:,.0f} us")
 

@@ -84,7 +84,7 @@ def _runs(place: Place, sides: Mapping[str, Side], case: Case, port: int) -> dic
                 scraping.enter_context(beside(partial(_scrape, port, place.other_cpus)))
             return sides[name].load(case, place.seconds(3.0, 1.0))
 
-    return in_turn(place.rounds(7), {name: partial(once, name) for name in sides})
+    return in_turn(place.rounds(6), {name: partial(once, name) for name in sides})
 
 
 def _rate(runs: Mapping[str, list[Run]]) -> Found:

@@ -84,7 +84,7 @@ def _runs(
 ) -> dict[str, list[Run]]:
     def once(*, more: bool) -> Run:
         with work() if more else contextlib.nullcontext():
-            return side.load(PACED, place.seconds(4.0, 1.5))
+            return side.load(PACED, place.seconds(3.0, 1.5))
 
     return in_turn(
         place.rounds(5), {name: partial(once, more=name == "beside") for name in ("beside", "without")}

@@ -45,7 +45,7 @@ def take(place: Place) -> Mapping[str, Found]:
         for key, case in (("sends", SENDS), ("pulls", PULLS), ("single", SINGLE)):
             more: dict[str, Any] = {"topic": "bench_pull", "max_offset": end} if case is PULLS else {}
             runs = in_turn(
-                place.rounds(11),
+                place.rounds(9),
                 {
                     name: partial(_once, place, ours, case, tls, **more)
                     for name, tls in (("tls", 1), ("plain", 0))
