@@ -115,8 +115,8 @@ bench-spark: $(BUILT)  ## Spark over OrbitMQ beside Spark over Kafka, with Maven
 interop: $(BUILT)  ## Apache's clients and tools against OrbitMQ, with Maven Central: forty-five minutes (SHORT=1: fifteen)
 	@$(PY) -m tests.interop.run $(SHORT_FLAG)
 
-interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java and Node against orbitmq up, from their registries: a quarter of an hour (SHORT=1: five minutes)
-	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG)
+interop-grpc: $(BUILT)  ## the official gRPC clients of Python, Java, Node and Rust against orbitmq up, from their registries: a quarter of an hour (SHORT=1: five minutes)
+	@$(PY) -m tests.interop.grpc_run $(SHORT_FLAG) $(if $(E2E),--e2e "$(E2E)")
 
 interop-prometheus: $(BUILT)  ## Debian's Prometheus at our metrics, alerts and board: a minute
 	@$(PY) -m tests.interop.prometheus_run

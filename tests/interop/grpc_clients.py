@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,9 @@ PAGE = ROOT / "docs" / "grpc.md"
 PAGE_ENDPOINT = "127.0.0.1:8081"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
 NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
+RUST_CLIENT = "the crate rocketmq 5.0.0"
+# The first build compiles some three hundred crates.
+RUST_BUILD_S = 1200
 LIMIT_S = 180
 # The slowest client takes this many messages a second.
 SLOWEST = 50
@@ -38,12 +42,14 @@ class Client:
         command: starts its program.
         page_command: starts that of docs/grpc.md, at an endpoint.
         test_command: runs a file of tests with this client and OrbitMQ in one process; empty: it cannot.
+        lacks: roles that the client offers nothing for.
     """
 
     name: str
     command: Sequence[str]
     page_command: Callable[[str], Sequence[str]]
     test_command: Sequence[str] = ()
+    lacks: frozenset[str] = frozenset()
 
     def run(self, role: str, endpoint: str, topic: str, group: str, count: int) -> list[Line]:
         done = subprocess.run(
@@ -152,6 +158,34 @@ def node_client() -> Client:
         raise PeerUnavailableError(f"{NODE_CLIENT} cannot be installed: {error}") from None
     command = ["env", f"NODE_PATH={modules}", "node", str(HERE / "node_client.js")]
     return Client("node 1.0.8", command, lambda _: command)
+
+
+def rust_client() -> Client:
+    """The Rust client, compiled when it is not yet; docs/grpc.md has no program of it.
+
+    Raises:
+        PeerUnavailableError: there is no cargo, or the crate does not compile or cannot be fetched.
+    """
+    cargo = shutil.which("cargo") or str(Path.home() / ".cargo" / "bin" / "cargo")
+    home = ROOT / "build" / "grpc-rust"
+    # A copy: cargo writes its lock file beside the sources.
+    shutil.copytree(HERE / "rust", home, dirs_exist_ok=True)
+    build = [cargo, "build", "--quiet", "--manifest-path", str(home / "Cargo.toml")]
+    # Of the dependencies those versions that the compiler on this machine can read.
+    environment = {**os.environ, "CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS": "fallback"}
+    try:
+        done = subprocess.run(
+            build, capture_output=True, text=True, timeout=RUST_BUILD_S, check=False, env=environment
+        )
+    except FileNotFoundError:
+        raise PeerUnavailableError(f"{RUST_CLIENT}: there is no cargo on this machine") from None
+    except subprocess.TimeoutExpired:
+        raise PeerUnavailableError(f"{RUST_CLIENT}: not compiled within {RUST_BUILD_S} s") from None
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        raise PeerUnavailableError(f"{RUST_CLIENT}: cargo failed: {' '.join(errors[:1])}")
+    command = [str(home / "target" / "debug" / "rust_client")]
+    return Client("rust 5.0.0", command, lambda _: command, lacks=frozenset({"push", "fail", "recall"}))
 
 
 def java_client(version: str, folder: Path) -> Client:

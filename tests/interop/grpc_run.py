@@ -10,9 +10,10 @@ first, and its test with client and broker in one process. Then both protocols
 (:mod:`tests.interop.grpc_operators`). Whole runs do this at two groups with a slave each. Then they take a
 broker that asks for keys (:mod:`tests.interop.grpc_secured`), and kill masters while clients hold messages
 (:mod:`tests.interop.grpc_owners`). At last clusters of several brokers
-(:mod:`tests.interop.grpc_clusters`). The Python client is installed into a virtual environment of its own in
-``build/``, Node's beside it (in whole runs only); Java's comes from Maven Central. A client that cannot be
-had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
+(:mod:`tests.interop.grpc_clusters`), and the tests of apache/rocketmq-e2e when there is a checkout
+(:mod:`tests.interop.grpc_e2e`). The Python client is installed into a virtual environment of its own in
+``build/``, those of Node and Rust beside it (in whole runs only); Java's comes from Maven Central. A client
+that cannot be had is left out with one line; where ``ORBITMQ_CI`` is set, that fails.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from typing import Any
 from benchmarks.servers import PeerUnavailableError, ServerError
 from tests.interop import (
     grpc_clusters,
+    grpc_e2e,
     grpc_flights,
+    grpc_h2spec,
     grpc_operators,
     grpc_owners,
     grpc_remoting,
@@ -49,6 +52,7 @@ from tests.interop.grpc_clients import (
     node_client,
     page_test,
     python_client,
+    rust_client,
     slug,
 )
 from tests.interop.grpc_running import cluster
@@ -62,6 +66,15 @@ ONE_BROKER = ("--brokers", "1")
 TWO_GROUPS = ("--brokers", "2", "--replicas", "2")
 COUNT = 200
 SHORT_COUNT = 50
+# What ends a cell and not the run.
+CELL_ERRORS = (
+    subprocess.SubprocessError,
+    TimeoutError,
+    ValueError,
+    KeyError,
+    ServerError,
+    PeerUnavailableError,
+)
 
 
 async def prepare(name_server: str, failing: Sequence[str]) -> None:
@@ -141,6 +154,8 @@ def sender_cells(
     yield f"{sender.name} sends", sent
     for receiver in receivers:
         for role in ("push", "simple"):
+            if role in receiver.lacks:
+                continue
             group = slug(f"{role}-{receiver.name}-{topic}")
 
             def received(receiver: Client = receiver, role: str = role, group: str = group) -> str:
@@ -207,10 +222,12 @@ def more_cells(
         return difference(client.run("simple", endpoint, delayed, f"simple-delayed-{name}", 1), {"kept"})
 
     yield f"{client.name}: SQL92", sql
-    yield f"{client.name}: dead letters", dead_letters
+    if "fail" not in client.lacks:
+        yield f"{client.name}: dead letters", dead_letters
     yield f"{client.name}: transactions", transactions
     yield f"{client.name}: a transaction whose producer died", orphan
-    yield f"{client.name}: recall", recall
+    if "recall" not in client.lacks:
+        yield f"{client.name}: recall", recall
 
 
 def available(makers: Iterable[Callable[[], Client]]) -> list[Client]:
@@ -230,7 +247,7 @@ def faults(cells: Iterable[tuple[str, Callable[[], str]]]) -> list[str]:
     for cell, run in cells:
         try:
             wrong = run()
-        except (subprocess.SubprocessError, TimeoutError, ValueError, KeyError, ServerError) as error:
+        except CELL_ERRORS as error:
             wrong = f"{type(error).__name__}: {error}"
         line = f"{cell:<48} {wrong or 'ok'}"
         print(line, flush=True)
@@ -242,21 +259,25 @@ def faults(cells: Iterable[tuple[str, Callable[[], str]]]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--short", action="store_true", help="fewer messages, one version of Java's client")
+    parser.add_argument("--e2e", type=Path, help="a checkout of apache/rocketmq-e2e, whose tests run too")
     options = parser.parse_args(arguments)
     count = SHORT_COUNT if options.short else COUNT
     versions = JAVA_CLIENTS[-1:] if options.short else JAVA_CLIENTS
     with tempfile.TemporaryDirectory(prefix="orbitmq-grpc-") as name:
         folder = Path(name)
         clients = available([python_client, *(partial(java_client, each, folder) for each in versions)])
-        nodes = available([] if options.short else [node_client])
+        if options.short:
+            print("interop-grpc: left out: the clients of Node and Rust, which only whole runs build")
+        others = available([] if options.short else [node_client, rust_client])
         if len(clients) < 1 + len(versions) and os.environ.get("ORBITMQ_CI"):
             print("interop-grpc: with ORBITMQ_CI no client may be left out")
             return 1
         with cluster(folder / "data", *(ONE_BROKER if options.short else TWO_GROUPS)) as told:
-            asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients + nodes]))
-            failed = faults(cells(clients, told, count))
-            for node in nodes:
-                failed += faults(sender_cells(node, [node, *clients[:1]], told, count))
+            failed = faults(grpc_h2spec.cells(told["grpc"]))
+            asyncio.run(prepare(told["name_server"], [failing_group(client) for client in clients + others]))
+            failed += faults(cells(clients, told, count))
+            for other in others:
+                failed += faults(sender_cells(other, [other, *clients[:1]], told, count))
             failed += faults(grpc_flights.cells(clients, told, folder, receive_ours, short=options.short))
             remote = grpc_remoting.Remote(folder / "java", told)
             failed += faults(grpc_remoting.cells(clients, told, remote, count))
@@ -266,6 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += faults(grpc_secured.cells(pair, folder, count))
             failed += faults(grpc_owners.cells(pair, folder, count))
         failed += faults(grpc_clusters.cells(clients, folder, count, short=options.short))
+        failed += faults(grpc_e2e.cells(options.e2e, folder / "e2e"))
     print(f"interop-grpc: {len(failed)} cells failed" if failed else "interop-grpc: all cells passed")
     for line in failed:
         print(line)
