@@ -57,6 +57,7 @@ async def test_a_handle_alone_is_answered_as_one_among_others(grpc_broker: Broke
         assert found.message_id == "m-0"
     codes = [Code(one.status.code).name for one in alone]
     assert codes == ["OK", *["INVALID_RECEIPT_HANDLE"] * 3]
+    assert alone[1].status.message.startswith("INVALID_RECEIPT_HANDLE: extraInfo: offset ")
     again = await all_of(rpc, 2)
     assert sorted(each.body for each in again) == sorted(each.body for each in got[2:])
 

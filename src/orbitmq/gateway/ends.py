@@ -127,5 +127,7 @@ class Ends:
 def unsettled(error: Exception) -> RefusalError:
     assert isinstance(error, PORT_ERRORS)
     if isinstance(error, RemotingError) and error.code in _OF_A_RECEIPT:
-        return RefusalError(Code.INVALID_RECEIPT_HANDLE, error.remark)
+        # Java's client prints only the number of the code; users look for its name, Apache's whole text.
+        code = Code.INVALID_RECEIPT_HANDLE
+        return RefusalError(code, f"{code.name}: {error.remark}")
     return refusal(error)
