@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pytest
 from tests.seeds import seeds
-from tools.simulation.grpc_plan import MODE, make_grpc_plan
+from tools.simulation.grpc_plan import MODE, SLAVES, make_grpc_plan
 from tools.simulation.grpc_run import simulate_grpc
-from tools.simulation.plan import Fault, Kind, Plan
+from tools.simulation.plan import Fault, Kind, Mode, Plan
 
 from orbitmq.broker.pop.in_flight import InFlight
 from orbitmq.broker.pop.ordered import OrderedPops
+from orbitmq.gateway import incoming, schema, transactions
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.peer import GrpcPeer
+from orbitmq.gateway.schema import TransactionResolution
+from orbitmq.message import sysflag
 
 KILLED = Fault(4.0, 1.0, Kind.KILL, "broker-a")
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+# The last of three seeds has slaves.
+@pytest.mark.parametrize("seed", seeds(3))
 def test_every_promise_is_kept(seed: int) -> None:
     outcome = simulate_grpc(make_grpc_plan(seed))
     broken = "; ".join(map(str, outcome.violations))
@@ -33,14 +37,36 @@ def test_a_run_repeats_exactly() -> None:
 # -- the test of the checkers: a planted bug of each kind is found -----------------------------------------
 
 
-def found(*faults: Fault) -> set[str]:
+def found(*faults: Fault, mode: Mode = MODE) -> set[str]:
     """The checkers that say something about a run with these faults."""
-    return {violation.checker for violation in simulate_grpc(Plan(1, MODE, faults)).violations}
+    return {violation.checker for violation in simulate_grpc(Plan(1, mode, faults)).violations}
 
 
 def test_an_acknowledgement_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InFlight, "acknowledge", lambda _self, _queue, _receipt, offsets: set(offsets))
     assert "what is done does not come again" in found(KILLED)
+
+
+def test_a_takeover_long_before_excuses_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    early = Fault(0.5, 0.5, Kind.KILL, "broker-a")
+    assert not found(early, mode=SLAVES)
+    monkeypatch.setattr(InFlight, "acknowledge", lambda _self, _queue, _receipt, offsets: set(offsets))
+    assert "what is done does not come again" in found(early, mode=SLAVES)
+
+
+def test_a_roll_back_that_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(transactions._STATES, TransactionResolution.ROLLBACK, sysflag.TRANSACTION_COMMIT)
+    assert "each half message ends once" in found()
+
+
+def test_a_delayed_message_that_comes_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_order = incoming._deliver_at
+
+    def early(system: schema.SystemProperties, now_ms: int, max_delay_ms: int) -> str:
+        return in_order(system, now_ms, max_delay_ms) and str(now_ms + 100)
+
+    monkeypatch.setattr(incoming, "_deliver_at", early)
+    assert "no delayed message early" in found()
 
 
 def test_a_queue_in_order_that_is_never_blocked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

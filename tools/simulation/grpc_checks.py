@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Final
 
 from orbitmq.message.model import MessageQueue
+from tools.simulation.checks import EARLY_S
 from tools.simulation.grpc_load import FIFO_GROUP, INVISIBLE_S, PUSH_GROUP, TOPIC_OF, Got, Record
 from tools.simulation.history import History
 from tools.simulation.kept import UNSYNCED_S
-from tools.simulation.plan import Kind, Plan
+from tools.simulation.plan import Kind, Plan, group_of
 
 # Brokers count in whole milliseconds.
 BROKERS_MS_S: Final = 0.001
 # A client is gone 40 s after its last call at the latest, and then its messages are given back within a
 # second; a broker that begins again waits 30 s for it, and what is invisible is so for 60 s at most.
 HELD_S: Final = 65.0
+# What one broker of a group did so long before another one goes on, that one may not know.
+UNKNOWN_S: Final = 10.0
 # A fault begins some steps of the event loop after its time.
 AMID_S: Final = 0.1
 # The others ask again within so long.
@@ -27,7 +30,7 @@ ASKED_S: Final = 10.0
 def missing(history: History) -> Iterator[str]:
     """What was stored, and a group has not done."""
     for sent in history.sent.values():
-        if sent.acked_s is None:
+        if sent.acked_s is None or sent.commits is False:
             continue
         for group, topic in TOPIC_OF.items():
             if topic == sent.topic and sent.body not in history.by_group.get(group, ()):
@@ -36,13 +39,23 @@ def missing(history: History) -> Iterator[str]:
 
 def judge(plan: Plan, history: History, record: Record) -> None:
     """Note each broken promise."""
-    _done_again(history, record)
+    _done_again(plan, history, record)
     _in_order(history, record)
     _dealt_too_soon(plan, history, record)
     _held_for_the_dead(plan, history, record)
+    _early(history, record)
 
 
-def _done_again(history: History, record: Record) -> None:
+def _taken_over(
+    plan: Plan, history: History, groups: Collection[str], since_s: float, until_s: float
+) -> bool:
+    """Whether another broker of these groups went on with the work: it may not know the last of it."""
+    return plan.mode.replicas > 1 and any(
+        group_of(name) in groups and since_s - UNKNOWN_S <= at_s <= until_s for at_s, name in history.reigns
+    )
+
+
+def _done_again(plan: Plan, history: History, record: Record) -> None:
     """What a broker said is done is not given out again.
 
     A broker answers OK to the acknowledgement of a message in order whose time is over, as Apache's does.
@@ -54,7 +67,10 @@ def _done_again(history: History, record: Record) -> None:
             done.setdefault((one.group, one.body), one)
     for each in record.got:
         before = done.get((each.group, each.body))
-        if before is not None and before.done_s is not None and each.popped_s > before.done_s + BROKERS_MS_S:
+        if before is None or before.done_s is None or each.popped_s <= before.done_s + BROKERS_MS_S:
+            continue
+        homes = {before.queue.broker_name, each.queue.broker_name}
+        if not _taken_over(plan, history, homes, before.done_s, each.popped_s):
             text = f"{each.body.decode()} of {each.group} was done at {before.done_s:.3f} s, {each.member} "
             text += f"gets it at {each.at_s:.3f} s"
             history.violate("what is done does not come again", text, each.body)
@@ -90,6 +106,7 @@ def _dealt_too_soon(plan: Plan, history: History, record: Record) -> None:
         for last, each in pairwise(pops):
             first, before = each[0], last[0]
             over = first.popped_s >= before.popped_s + INVISIBLE_S - BROKERS_MS_S
+            over |= _taken_over(plan, history, {queue.broker_name}, before.popped_s, first.popped_s)
             if over or first.attempt == before.attempt or _forgotten(plan, queue, before, first):
                 continue
             for one in last:
@@ -136,3 +153,21 @@ def _free_s(plan: Plan, one: Got, free_s: float) -> float:
         if fault.at_s <= free_s and fault.end_s + HELD_S > free_s:
             free_s = fault.end_s + HELD_S
     return free_s
+
+
+def _early(history: History, record: Record) -> None:
+    """No delayed message comes before its time, and of a transaction nothing before it is committed."""
+    for one in record.got:
+        sent = history.sent.get(one.body)
+        if sent is None:
+            continue
+        due_s = sent.at_s + sent.delay_s
+        if sent.delay_s and one.popped_s < due_s - EARLY_S:
+            text = f"{one.member} gets {one.body.decode()} {due_s - one.popped_s:.3f} s too early"
+            history.violate("no delayed message early", text, one.body)
+        if sent.commits is None:
+            continue
+        told = [at_s for at_s, _ in sent.asked] + ([] if sent.told_s is None else [sent.told_s])
+        if not sent.commits or not told or one.popped_s < min(told) - BROKERS_MS_S:
+            text = f"{one.member} gets {one.body.decode()}, which is not committed"
+            history.violate("each half message ends once", text, one.body)

@@ -1,4 +1,8 @@
-"""gRPC clients of a run: a producer, and simple, push and FIFO consumers that note what they get."""
+"""gRPC clients of a run: a producer, and simple, push and FIFO consumers that note what they get.
+
+The producer sends plain messages, messages in order, delayed ones and transactions. It ends half of these
+itself, and the others when the broker asks.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from h2.exceptions import ProtocolError
-from tests.conversation.grpc_rpc import RpcClient, message, received, resource
+from tests.conversation.grpc_rpc import RpcClient, Stream, message, received, resource
 
 from orbitmq.errors import OrbitError
 from orbitmq.gateway import receipts, schema
-from orbitmq.gateway.messages import duration, new, parse
-from orbitmq.gateway.schema import ClientType, MessageType
+from orbitmq.gateway.messages import duration, new, parse, timestamp
+from orbitmq.gateway.schema import ClientType, MessageType, TransactionResolution
 from orbitmq.gateway.status import Code
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import MASTER_ID
 from tools.simulation.history import History, Sent
 from tools.simulation.lives import CLOSE_LIMIT_S, Lives
 from tools.simulation.load import PRODUCERS, dies, fails_first
-from tools.simulation.plan import GROUPS
+from tools.simulation.plan import GROUPS, Mode
 from tools.simulation.site import PORT, Site
 
 if TYPE_CHECKING:
@@ -38,6 +43,19 @@ WAIT_S: Final = 5.0
 TIMEOUT_S: Final = 3.0
 PAUSE_S: Final = 0.3
 BEAT_S: Final = 10.0
+# Clients look so often whether another broker of a group is its master.
+ROUTES_S: Final = 30.0
+# What the producer sends: one of these.
+SENDS: Final = (
+    *[MessageType.FIFO] * 4,
+    *[MessageType.NORMAL] * 2,
+    MessageType.DELAY,
+    MessageType.TRANSACTION,
+)
+KEYS: Final = 3
+DELAYS_S: Final = (1.0, 6.0)
+# How many of the transactions commit, and how many the producer ends without being asked.
+COMMITS, TELLS = 0.7, 0.5
 # How long consumers work on a message; push consumers on some longer than it is invisible at first.
 WORK_S: Final = (0.0, 0.001, 0.02)
 PUSH_WORK_S: Final = (0.0, 0.02, 0.5)
@@ -114,8 +132,8 @@ class Caller(RpcClient):
             raise LostError(f"ReceiveMessage: {answer.code} {answer.text}")
         return answer.messages
 
-    async def greet(self, kind: int, topic: str) -> None:
-        """Send the settings on a new Telemetry stream, and wait for the broker's."""
+    async def greet(self, kind: int, topic: str) -> Stream:
+        """Send the settings on a new Telemetry stream, and wait for the broker's; gives the stream."""
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 stream = self.telemetry()
@@ -125,24 +143,48 @@ class Caller(RpcClient):
             raise LostError(f"Telemetry: {error!r}") from error
         if answer.status.code != Code.OK:
             raise LostError(f"Telemetry: {answer.status.message}")
+        return stream
+
+    async def question(
+        self, stream: Stream, limit_s: float
+    ) -> schema.RecoverOrphanedTransactionCommand | None:
+        """The broker's question about a transaction, when one comes in time."""
+        try:
+            command = await stream.next(limit_s)
+        except TimeoutError:
+            return None
+        except (ProtocolError, AssertionError) as error:
+            raise LostError(f"Telemetry: {error!r}") from error
+        if not command.HasField("recover_orphaned_transaction_command"):
+            return None
+        return command.recover_orphaned_transaction_command
+
+    async def beat(self, kind: int) -> None:
+        """What a client sends every :data:`BEAT_S`."""
+        request = new(schema.HeartbeatRequest, group=resource(self.group), client_type=kind)
+        await self.asked("Heartbeat", request, schema.HeartbeatResponse)
 
 
 class GrpcLoad(Lives):
-    """All gRPC clients of a run; each has a connection to each broker."""
+    """All gRPC clients of a run; each has a connection to each broker group."""
 
-    def __init__(self, site: Site, history: History, record: Record, dice: Random) -> None:
+    def __init__(self, site: Site, history: History, record: Record, dice: Random, mode: Mode) -> None:
         super().__init__(site, history)
+        self._mode = mode
         self._record = record
         self._dice = dice
         self._number = 0
         self._stopped = False
-        self._sending: list[asyncio.Task[None]] = []
+        # Which producers wait for the answer to a message.
+        self._sending: set[str] = set()
 
     def _work_of(self, machine: str, life: str) -> Coroutine[Any, Any, None]:
         return self._live(machine, life)
 
     def kill(self, machine: str) -> bool:
         self._note_end(machine)
+        if machine == PRODUCERS:
+            self._sending.clear()
         return super().kill(machine)
 
     def _note_end(self, machine: str) -> None:
@@ -151,17 +193,20 @@ class GrpcLoad(Lives):
             self._record.ended.setdefault(f"{machine}/{life}", self._history.now_s())
 
     async def stop(self) -> None:
-        """No producer sends anything more; returns when what is on its way is answered."""
+        """No producer sends anything more; returns when what is on its way is answered.
+
+        Producers go on to answer what brokers ask of their transactions.
+        """
         self._stopped = True
-        if self._sending:
-            await asyncio.wait(self._sending, timeout=CLOSE_LIMIT_S)
+        until_s = self.now_s() + CLOSE_LIMIT_S
+        while self._sending and self.now_s() < until_s:
+            await self.sleep(PAUSE_S)
 
     async def _live(self, machine: str, life: str) -> None:
         async with asyncio.TaskGroup() as tasks:
             for broker in GROUPS:
                 if machine == PRODUCERS:
-                    self._sending = [task for task in self._sending if not task.done()]
-                    self._sending.append(tasks.create_task(self._produce(machine, life, broker)))
+                    tasks.create_task(self._produce(machine, life, broker))
                     continue
                 for group in TOPIC_OF:
                     member = _Member(self, machine, life, group, broker)
@@ -169,15 +214,11 @@ class GrpcLoad(Lives):
 
     @asynccontextmanager
     async def connected(self, machine: str, client_id: str, group: str, broker: str) -> AsyncIterator[Caller]:
-        """A connection to a broker; a client that is closed says goodbye on it."""
+        """A connection to a broker group; a client that is closed says goodbye on it."""
         host = self._site.machines[broker].host
-        runtime = self._site.machines[machine].runtime
-        client = Caller(runtime, client_id=client_id, group=group, host=host, port=PORT)
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                await client.__aenter__()
-        except (TimeoutError, OSError) as error:
-            raise LostError(f"no connection to {broker}: {error!r}") from error
+        if self._mode.replicas > 1:
+            host = await self._host_of(machine, client_id, broker)
+        client = await self._open(machine, client_id, group, host)
         try:
             yield client
         except asyncio.CancelledError:
@@ -190,6 +231,30 @@ class GrpcLoad(Lives):
         finally:
             client.grpc.close()
 
+    async def _open(self, machine: str, client_id: str, group: str, host: str) -> Caller:
+        runtime = self._site.machines[machine].runtime
+        client = Caller(runtime, client_id=client_id, group=group, host=host, port=PORT)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await client.__aenter__()
+        except (TimeoutError, OSError) as error:
+            raise LostError(f"no connection to {self._site.names[host]}: {error!r}") from error
+        return client
+
+    async def _host_of(self, machine: str, client_id: str, group: str) -> str:
+        """Where a broker group is served, by the route that any broker gives: clients use id 0 only."""
+        entry = self._dice.choice(self._mode.brokers)
+        client = await self._open(machine, client_id, "", self._site.machines[entry].host)
+        try:
+            request = new(schema.QueryRouteRequest, topic=resource(PLAIN), endpoints=new(schema.Endpoints))
+            route = await client.asked("QueryRoute", request, schema.QueryRouteResponse)
+        finally:
+            client.grpc.close()
+        for queue in route.message_queues:
+            if queue.broker.name == group and queue.broker.id == MASTER_ID:
+                return str(queue.broker.endpoints.addresses[0].host)
+        raise LostError(f"{entry} gives no route to {group}: {route.status.message[:100]}")
+
     async def again(self, client_id: str, error: OrbitError) -> None:
         """Note what went wrong, and wait before another connection."""
         self._history.note(client_id, str(error).splitlines()[0][:160])
@@ -198,33 +263,89 @@ class GrpcLoad(Lives):
     # -- the producer ----------------------------------------------------------------------------------
 
     async def _produce(self, machine: str, life: str, broker: str) -> None:
-        while not self._stopped:
+        while True:
             try:
                 async with self.connected(machine, life, "", broker) as client:
-                    await client.greet(ClientType.PRODUCER, PLAIN)
-                    while not self._stopped:
-                        await self._send(client, broker)
-                        await self._site.clock.sleep(self._dice.uniform(0.02, 0.2))
+                    stream = await client.greet(ClientType.PRODUCER, PLAIN)
+                    began_s = beat_s = self.now_s()
+                    while True:
+                        if self._mode.replicas > 1 and self.now_s() - began_s >= ROUTES_S:
+                            raise LostError("the route is asked for again")
+                        if not self._stopped:
+                            await self._send(client, f"{life}/{broker}", broker)
+                        question = await client.question(stream, self._dice.uniform(0.02, 0.2))
+                        if question is not None:
+                            await self._answer(client, question, broker)
+                        if self.now_s() - beat_s >= BEAT_S:
+                            await client.beat(ClientType.PRODUCER)
+                            beat_s = self.now_s()
             except LostError as error:
                 await self.again(life, error)
 
-    async def _send(self, client: Caller, broker: str) -> None:
+    def _next(self) -> tuple[Sent, schema.Message]:
+        """The next message."""
         self._number += 1
-        key = str(self._dice.randrange(3)) if self._dice.random() < 0.5 else ""
-        topic = ORDERED if key else PLAIN
-        body = f"{topic}-{self._number}".encode()
-        kind = MessageType.FIFO if key else MessageType.NORMAL
+        kind = self._dice.choice(SENDS)
+        topic = ORDERED if kind == MessageType.FIFO else PLAIN
+        sent = Sent(f"{topic}-{self._number}".encode(), topic, topic, self.now_s())
         system: dict[str, Any] = {"message_type": kind}
-        if key:
-            system["message_group"] = key
-        sent = self._history.send(Sent(body, topic, topic, self._history.now_s(), key=key))
-        one = message(body, topic=topic, id=f"01{self._number:030}", **system)
-        request = new(schema.SendMessageRequest, messages=[one])
-        answer = await client.asked("SendMessage", request, schema.SendMessageResponse)
-        if answer.status.code == Code.OK:
-            sent.acked_s, sent.queue = self._history.now_s(), MessageQueue(topic, broker, -1)
-        else:
-            self._history.note("producer", f"{body.decode()}: {answer.status.message[:160]}")
+        if kind == MessageType.FIFO:
+            sent.key = system["message_group"] = str(self._dice.randrange(KEYS))
+        elif kind == MessageType.DELAY:
+            sent.kind, sent.delay_s = "timer", self._dice.uniform(*DELAYS_S)
+            now_ms = self._site.machines[PRODUCERS].runtime.clock.now_ms()
+            system["delivery_timestamp"] = timestamp(now_ms + round(sent.delay_s * 1000))
+        elif kind == MessageType.TRANSACTION:
+            sent.kind, sent.commits = "trade", self._dice.random() < COMMITS
+        return sent, message(sent.body, topic=topic, id=f"01{self._number:030}", **system)
+
+    async def _send(self, client: Caller, name: str, broker: str) -> None:
+        sent, one = self._next()
+        self._history.send(sent)
+        self._sending.add(name)
+        try:
+            request = new(schema.SendMessageRequest, messages=[one])
+            answer = await client.asked("SendMessage", request, schema.SendMessageResponse)
+        finally:
+            self._sending.discard(name)
+        if answer.status.code != Code.OK:
+            text = f"{sent.body.decode()}: {answer.status.message[:160]}"
+            if self._mode.replicas > 1:
+                raise LostError(text)  # another broker may be the master
+            self._history.note("producer", text)
+            return
+        sent.acked_s, sent.queue = self.now_s(), MessageQueue(sent.topic, broker, -1)
+        if sent.commits is not None and self._dice.random() < TELLS:
+            sent.told_s = self.now_s()
+            (half,) = answer.entries
+            await self._tell(client, sent, half.message_id, half.transaction_id)
+
+    async def _answer(
+        self, client: Caller, question: schema.RecoverOrphanedTransactionCommand, broker: str
+    ) -> None:
+        body = bytes(question.message.body)
+        sent = self._history.sent.get(body)
+        if sent is None or sent.commits is None:
+            text = f"the producer is asked about {body[:40]!r}"
+            self._history.violate("messages are as they were sent", text, body)
+            return
+        sent.asked.append((self.now_s(), broker))
+        message_id = question.message.system_properties.message_id
+        await self._tell(client, sent, message_id, question.transaction_id)
+
+    async def _tell(self, client: Caller, sent: Sent, message_id: str, transaction_id: str) -> None:
+        """Tell the broker how a transaction ends."""
+        request = new(
+            schema.EndTransactionRequest,
+            topic=resource(sent.topic),
+            message_id=message_id,
+            transaction_id=transaction_id,
+            resolution=TransactionResolution.COMMIT if sent.commits else TransactionResolution.ROLLBACK,
+        )
+        answer = await client.asked("EndTransaction", request, schema.EndTransactionResponse)
+        # It may have ended by a call whose answer was lost.
+        if answer.status.code not in (Code.OK, Code.INVALID_TRANSACTION_ID):
+            raise LostError(f"EndTransaction: {answer.status.code} {answer.status.message}")
 
     # -- for members -----------------------------------------------------------------------------------
 
@@ -297,8 +418,7 @@ class _Member:
 
     async def _beat(self, client: Caller) -> None:
         if self._load.now_s() - self._beat_s >= BEAT_S:
-            request = new(schema.HeartbeatRequest, group=resource(self._group), client_type=self._kind)
-            await client.asked("Heartbeat", request, schema.HeartbeatResponse)
+            await client.beat(self._kind)
             self._beat_s = self._load.now_s()
 
     async def _receive(self, client: Caller) -> None:

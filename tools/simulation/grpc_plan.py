@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.testing.machine.simulated import seeded
-from tools.simulation.plan import CLIENTS, GROUPS, LOAD_S, LONGEST_S, MOST_STEPS, Fault, Kind, Mode, Plan
+from tools.simulation.plan import (
+    CLIENTS,
+    LOAD_S,
+    LONGEST_S,
+    MOST_STEPS,
+    NAME_SERVERS,
+    Fault,
+    Kind,
+    Mode,
+    Plan,
+    partner,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -13,6 +24,11 @@ if TYPE_CHECKING:
 # Brokers without slaves that write before they answer: whatever is answered with OK stays true, so that no
 # promise needs an excuse.
 MODE: Final = Mode(name_servers=1, quorum=False, sync_flush=True, replicas=1)
+# Each with a slave that has all messages, and acts while its master is away. What its master did last it may
+# not know: such messages come again.
+SLAVES: Final = Mode(name_servers=1, quorum=True, sync_flush=True)
+# One seed in so many has slaves.
+SLAVES_ONE_IN: Final = 3
 KINDS: Final = (
     Kind.KILL,
     Kind.POWER,
@@ -35,22 +51,25 @@ LONG_S: Final = 50.0
 def make_grpc_plan(seed: int, kinds: Collection[Kind] = KINDS) -> Plan:
     """The plan of a seed; no kinds make a run without faults."""
     dice = seeded(11 * seed + 7)
+    mode = SLAVES if seed % SLAVES_ONE_IN == SLAVES_ONE_IN - 1 else MODE
     wanted = [kind for kind in KINDS if kind in kinds]
     faults = []
     for _ in range(dice.randint(1, MOST_FAULTS) if wanted else 0):
         kind = dice.choice(wanted)
         lasts_s = dice.choice((0.3, 2.0, 6.0, LONGEST_S)) * dice.random()
-        target, other = dice.choice(GROUPS if dice.random() < 0.7 else CLIENTS), ""
+        target, other = dice.choice(mode.brokers if dice.random() < 0.7 else CLIENTS), ""
         if kind in (Kind.KILL, Kind.POWER, Kind.STOP, Kind.FREEZE):
-            target = dice.choice(GROUPS)
+            target = dice.choice(mode.brokers)
         elif kind is Kind.CLIENT:
             target = dice.choice(CLIENTS)
         elif kind in (Kind.CUT, Kind.ONE_WAY):
-            target, other = dice.choice(GROUPS), dice.choice(CLIENTS)
+            target = dice.choice(mode.brokers)
+            others = CLIENTS if mode.replicas == 1 else (*CLIENTS, *NAME_SERVERS[:1], partner(target))
+            other = dice.choice(others)
             if dice.random() < 0.5:
                 target, other = other, target
             if dice.random() < LONG:
                 lasts_s = LONG_S * dice.random()
         at_s, steps, detail = dice.random() * LOAD_S, dice.randrange(MOST_STEPS), dice.random()
         faults.append(Fault(at_s, lasts_s, kind, target, other, steps, detail))
-    return Plan(seed, MODE, tuple(sorted(faults, key=lambda fault: fault.at_s)))
+    return Plan(seed, mode, tuple(sorted(faults, key=lambda fault: fault.at_s)))

@@ -30,7 +30,7 @@ from tools.simulation.run import (
     collected_at_the_end,
 )
 from tools.simulation.site import Site
-from tools.simulation.watch import LogLines
+from tools.simulation.watch import LogLines, Watch
 
 CALM_S: Final = 3.0
 # A consumer may be gone for 40 s, and what it had invisible for 60 s; a long handler takes 75 s.
@@ -67,6 +67,7 @@ def simulate_grpc(plan: Plan) -> Outcome:
 class _Run:
     def __init__(self, plan: Plan, history: History, record: Record) -> None:
         self._plan = plan
+        self._brokers = plan.mode.brokers
         self._history = history
         self._record = record
 
@@ -74,11 +75,12 @@ class _Run:
         plan, history = self._plan, self._history
         self._site = site = Site(simulated_runtime(plan.seed), plan.mode, history)
         site.slow_network(*LINK_DELAY_S)
-        load = GrpcLoad(site, history, self._record, seeded(3 * plan.seed + 1))
+        load = GrpcLoad(site, history, self._record, seeded(3 * plan.seed + 1), plan.mode)
         faults = Faults(plan, site, load, history, seeded(3 * plan.seed + 2))
         with LogLines(site, plan, history) as log:
             try:
-                await self._play(load, faults)
+                async with Watch(site, plan, history):
+                    await self._play(load, faults)
                 # What asyncio says of futures that nobody asked counts.
                 gc.collect()
             finally:
@@ -116,7 +118,7 @@ class _Run:
         await self._until(lambda: not any(self._left()), LEFT_S)
         for text in self._left():
             history.violate("nothing is left behind", text)
-        for name in (*GROUPS, NAME_SERVERS[0]):
+        for name in (*self._brokers, NAME_SERVERS[0]):
             await site.stop(name)
 
     async def _create(self) -> None:
@@ -140,11 +142,12 @@ class _Run:
         return True
 
     def _in_place(self) -> bool:
-        return all(self._site.servers[name].role is Role.MASTER for name in GROUPS)
+        roles = {name: self._site.servers[name].role for name in self._brokers}
+        return all(role is (Role.MASTER if name in GROUPS else Role.SLAVE) for name, role in roles.items())
 
     def _left(self) -> Iterator[str]:
         """What brokers have of clients that are all gone."""
-        for name in GROUPS:
+        for name in self._brokers:
             server = self._site.servers[name]
             if server.broker is not None and server.serves:
                 for what, count in _counts(server.broker).items():
