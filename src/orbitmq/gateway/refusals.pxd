@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef int _PADDED, _NEEDED, _MOST_DIGITS
 cdef dict _PSEUDO
-cdef frozenset _OF_CONNECTIONS
+cdef frozenset _JUDGED
 
 @cython.locals(seen=int, behind=bint, bit=int, length=int64_t, name=str, value=str)
 cdef int64_t check_headers(list headers, bint trailers) except -2

@@ -25,7 +25,10 @@ _NEEDED = 7
 _MOST_DIGITS = 15
 
 _PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
-_OF_CONNECTIONS = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
+# What is of a connection, and the length.
+_JUDGED = frozenset(
+    {"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"}
+)
 
 
 def check_headers(headers: list[tuple[str, str]], trailers: bool) -> int:
@@ -41,12 +44,14 @@ def check_headers(headers: list[tuple[str, str]], trailers: bool) -> int:
             seen |= bit
         else:
             behind = True
-            if name == "content-length":
+            if name in _JUDGED:
+                if name != "content-length":
+                    raise _out_of_place(name, value)
                 if length >= 0 or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
                     raise malformed(f"header content-length: {value[:64]!r} is no number, or is there twice")
                 length = int(value)
-            elif name in _OF_CONNECTIONS or (name == "te" and value != "trailers"):
-                raise malformed(f"header {name}: {value[:64]!r} has no place in HTTP/2")
+            elif name == "te" and value != "trailers":
+                raise _out_of_place(name, value)
     if not trailers and seen & _NEEDED != _NEEDED:
         raise malformed("a request needs :method, :scheme and :path")
     return length
@@ -79,6 +84,10 @@ def wrong(kind: str, text: str) -> Http2Error:
 
 def malformed(text: str) -> Http2Error:
     return wrong("malformed headers", text)
+
+
+def _out_of_place(name: str, value: str) -> Http2Error:
+    return malformed(f"header {name}: {value[:64]!r} has no place in HTTP/2")
 
 
 def wrong_length(length: int, come: int) -> Http2Error:
