@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,19 @@ def main() -> int:
         "machine": machine(),
     }
     content["rows"] = {} if options.short or not kept.exists() else json.loads(kept.read_text())["rows"]
+    failed = []
     for key in options.row or ROWS:
-        content["rows"][key] = _taken(ROWS[key], options, apache)
-    text = page(content)
-    print(f"\n{text}\n\nkept in {keep('operate', text, content)}")
-    return 0
+        try:
+            content["rows"][key] = _taken(ROWS[key], options, apache)
+        except Exception:  # the other rows are worth having
+            traceback.print_exc()
+            failed.append(key)
+            continue
+        kept = keep("operate", page(content), content)
+    print(f"\n{page(content)}\n\nkept in {kept}")
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 def page(content: dict[str, Any]) -> str:

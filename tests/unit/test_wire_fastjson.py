@@ -55,6 +55,13 @@ def test_queues_as_keys_are_read_alike_with_and_without_spaces(topics: list[str]
     assert list(found.values()) == [values[queue] for queue in sorted(values)]
 
 
+def test_a_topic_with_what_separates_entries_is_kept() -> None:
+    queues = {MessageQueue("a}:{b", "b", at): {"n": at} for at in range(3)}
+    found = loads(dumps(queues))
+    assert [dict(key)["topic"] for key in found] == ["a}:{b"] * 3
+    assert list(found.values()) == list(queues.values())
+
+
 @pytest.mark.parametrize("half", ["\\ud800", "\ud800"])
 def test_half_a_character_in_a_key_is_refused(half: str) -> None:
     with pytest.raises(BodyError):
