@@ -58,6 +58,7 @@ PAGES = {
     "nasty messages": "/messages?topic=ledger",
     "dead letters": "/dead-letters",
     "dead letters of a group": "/dead-letters/audit",
+    "dead letters chosen": "/dead-letters/audit/again?chosen=broker-a:0",
     "brokers": "/brokers",
     "clients": "/clients",
     "timers": "/timers",

@@ -220,12 +220,20 @@ async def reject(world: World, group: str) -> None:
     await task
 
 
-@pytest.mark.behaviour("CS-25")
+@pytest.mark.behaviour("CS-25", "CS-43")
 async def test_dead_letters_are_sent_again_all_or_chosen_ones(orbitmq_world: World) -> None:
     await sent(orbitmq_world, "t", b"1")
     await reject(orbitmq_world, "g")
     async with opened(orbitmq_world, write=True) as browser, orbitmq_world.admin() as admin:
         assert (await browser.json("/dead-letters"))["groups"][0]["count"] == 1
+        [letter] = (await browser.json("/dead-letters/g"))["letters"]
+        assert (letter["place"], letter["origin"], letter["tries"]) == ("broker-a:0", "t", 1)
+        assert 0 <= letter["age"] < 60
+        assert 'name="chosen" value="broker-a:0"' in await browser.text("/dead-letters/g")
+        page = await browser.text("/dead-letters/g/again", chosen="broker-a:0")
+        assert 'name="chosen" value="broker-a:0"' in page
+        for nothing in ({}, {"chosen": "broker-a"}):
+            assert (await browser.get("/dead-letters/g/again", **nothing)).status_code == 400
         wrong = await browser.send("redrive", {"group": "g", "chosen": "broker-a"})
         assert (wrong.status_code, "expected BROKER:OFFSET" in wrong.text) == (400, True)
         wrong = await browser.send("redrive", {"group": "g", "rate": "fast"})

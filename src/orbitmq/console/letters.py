@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
 
 from orbitmq.admin import Admin, RedriveJob
 from orbitmq.console.asking import names
+from orbitmq.console.choice import ranges
+from orbitmq.console.messages import MakesReader
 from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import OPERATOR
+from orbitmq.errors import OrbitError, ValidationError
+from orbitmq.message.model import ReceivedMessage
+from orbitmq.message.property_names import (
+    DLQ_CLIENT,
+    DLQ_ORIGIN_TOPIC,
+    DLQ_REASON,
+    DLQ_REDRIVES,
+    RETRY_TOPIC,
+)
 from orbitmq.message.reserved import dead_letter_topic
 
+# Of the newest dead letters.
+MOST_SHOWN: Final = 50
+READ_S: Final = 1.5
+LETTERS: Final = (
+    Column("place", "code", "/messages/{message}?topic={topic}"),
+    Column("age", "seconds"),
+    Column("origin", link="/topics/{origin}"),
+    Column("tries", "number"),
+    Column("redrives", "number"),
+    Column("reason", "long"),
+    Column("client", "code"),
+)
 JOBS = (
     Column("broker"),
     Column("state", "state"),
@@ -45,10 +71,12 @@ async def all_letters(admin: Admin) -> Page:
     return Page("dead-letters", "", sentence, (table,), left_out=names(answer.left_out))
 
 
-async def letters(admin: Admin, name: str) -> Page:
-    answer, jobs = await asyncio.gather(admin.dead_letters.show(name), admin.dead_letters.redrives(name))
-    one = answer.found
+async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> Page:
     topic = dead_letter_topic(name)
+    answer, jobs, newest = await asyncio.gather(
+        admin.dead_letters.show(name), admin.dead_letters.redrives(name), _newest(admin, topic, reader)
+    )
+    one = answer.found
     facts = Facts((("dead_letters", one.count, "number"), ("newest", one.newest, "time")))
     rows = [{"broker": broker, "count": count} for broker, count in one.brokers.items()]
     form = Form(
@@ -64,6 +92,15 @@ async def letters(admin: Admin, name: str) -> Page:
         note=said("note_redrive"),
         needs=OPERATOR,
     )
+    choosing = Form(path_of("dead-letters", name, "again"), "redrive_chosen", needs=OPERATOR)
+    table = Table(
+        "letters",
+        LETTERS,
+        [_letter(letter, now_ms) for letter in newest],
+        "no_letters",
+        choose="place",
+        choosing=choosing,
+    )
     running = any(job.ended is None for job in jobs.found)
     stop = Form(
         "/do/redrive-stop",
@@ -77,6 +114,7 @@ async def letters(admin: Admin, name: str) -> Page:
         facts,
         Table("brokers", (Column("broker"), Column("count", "number")), rows, "no_letters"),
         Table("jobs", JOBS, [_job(job) for job in jobs.found], "no_jobs"),
+        table,
         *([stop] if running else [form] if one.count else []),
     ]
     links = (
@@ -85,6 +123,67 @@ async def letters(admin: Admin, name: str) -> Page:
     )
     left_out = names([*answer.left_out, *jobs.left_out])
     return Page("dead-letters", name, None, blocks, links, left_out=left_out, refresh_s=3 if running else 0)
+
+
+async def _newest(admin: Admin, topic: str, reader: MakesReader) -> Sequence[ReceivedMessage]:
+    """The newest dead letters, as far as they can be read in time."""
+    found: list[ReceivedMessage] = []
+    try:
+        ends = (await admin.topics.status(topic)).found
+        start = {one.queue: max(one.min_offset, one.max_offset - MOST_SHOWN) for one in ends if one.count}
+        if not start:
+            return ()
+        async with (
+            asyncio.timeout(READ_S),
+            reader(topic, start=start, tags="*", sql=None) as one,
+            aclosing(one.batches()) as batches,
+        ):
+            async for batch in batches:
+                found += batch
+    except (TimeoutError, OrbitError):
+        pass  # the page has its other parts, and the link to the messages
+    found.sort(key=lambda message: -message.store_timestamp_ms)
+    return found[:MOST_SHOWN]
+
+
+def _letter(message: ReceivedMessage, now_ms: int) -> Row:
+    told = message.properties.get
+    return {
+        "place": f"{message.broker_name}:{message.queue_offset}",
+        "age": max(0.0, (now_ms - message.store_timestamp_ms) / 1000),
+        "origin": told(DLQ_ORIGIN_TOPIC) or told(RETRY_TOPIC, ""),
+        "tries": message.reconsume_times,
+        "redrives": int(told(DLQ_REDRIVES, "0") or 0),
+        "reason": told(DLQ_REASON, ""),
+        "client": told(DLQ_CLIENT, ""),
+        "message": message.message_id,
+        "topic": message.topic,
+    }
+
+
+def again(name: str, chosen: Sequence[str]) -> Page:
+    """What is to be sent again of the chosen dead letters.
+
+    Raises:
+        ValidationError: none is chosen, or another thing than a dead letter.
+    """
+    if not chosen:
+        raise ValidationError("chosen: no dead letter is chosen")
+    ranges(",".join(chosen))
+    form = Form(
+        "/do/redrive",
+        "redrive",
+        (
+            Field("group", "hidden", name),
+            Field("chosen", value=",".join(chosen), required=True),
+            Field("rate", "number", hint="hint_rate"),
+        ),
+        post=True,
+        title="redrive",
+        note=said("note_redrive"),
+        needs=OPERATOR,
+    )
+    return Page("dead-letters", name, None, (form,))
 
 
 def _job(job: RedriveJob) -> Row:

@@ -118,7 +118,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         ones: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {
             "topics": topics.topic,
             "groups": groups.group,
-            "dead-letters": letters.letters,
+            "dead-letters": partial(letters.letters, reader=cluster.reader, now_ms=asked.now_ms),
             "brokers": brokers.broker,
             "access": access.one_user,
         }
@@ -134,6 +134,8 @@ FIXED: Final[Mapping[tuple[str, str], Callable[[], Page]]] = {
 
 async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
     first, name, part = asked.parts
+    if (first, part) == ("dead-letters", "again"):
+        return letters.again(name, _chosen(asked.chosen, "dead letters"))
     if (first, part) == ("topics", "send"):
         return topics.sending(name)
     if (first, part) == ("groups", "reset"):
@@ -160,9 +162,13 @@ async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) 
 async def _deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
     if not chosen:
         raise ValidationError("chosen: no topic is chosen")
+    return await topics.deleting(admin, _chosen(chosen, "topics"))
+
+
+def _chosen(chosen: tuple[str, ...], what: str) -> tuple[str, ...]:
     if len(chosen) > MOST_CHOSEN:
-        raise ValidationError(f"chosen: {len(chosen)} topics: at most {MOST_CHOSEN} at once")
-    return await topics.deleting(admin, chosen)
+        raise ValidationError(f"chosen: {len(chosen)} {what}: at most {MOST_CHOSEN} at once")
+    return chosen
 
 
 async def _messages(cluster: ClusterOfPages, asked: Asked) -> Page | None:
