@@ -36,6 +36,8 @@ from orbitmq.gateway.status import Code
 JAVA_CLIENT = "5.2.0"
 A_SECOND = 1_000
 TIME_BYTES = 8
+# The most sends under way; a server that is slower gets fewer than A_SECOND.
+UNDER_WAY = 500
 END_WITHIN_S = 120.0
 _FRESH = itertools.count(1)
 
@@ -69,9 +71,9 @@ class Official:
 
 OFFICIAL = (
     Official("Java producer, 64 under way", "java", "send", {}),
-    Official("Java push consumer", "java", "consume", {"ours": 20_000, "apache": 8_000}),
+    Official("Java push consumer", "java", "consume", {"ours": 30_000, "apache": 12_000}),
     Official("Python producer, 16 threads", "python", "send", {}),
-    Official("Python push consumer", "python", "consume", {"ours": 3_000, "apache": 3_000}),
+    Official("Python push consumer", "python", "consume", {"ours": 8_000, "apache": 8_000}),
 )
 
 
@@ -92,7 +94,11 @@ def _programs(folder: Path) -> dict[str, list[str]]:
     classes.mkdir(parents=True, exist_ok=True)
     compile_java(classes, jars, [ROOT / "benchmarks" / "java" / "GrpcClient.java"])
     java = ["java", "-Xmx512m", f"-Duser.home={folder}", "-cp", f"{classes}:{jars}", "GrpcClient"]
-    return {"java": java, "python": [python_client().command[0], str(ROOT / "benchmarks" / "grpc_python.py")]}
+    # -P: benchmarks/grpc.py is not the package of that name.
+    return {
+        "java": java,
+        "python": [python_client().command[0], "-P", str(ROOT / "benchmarks" / "grpc_python.py")],
+    }
 
 
 def _run(place: Place, command: Sequence[str], log: Path) -> dict[str, float]:
@@ -231,15 +237,18 @@ class Sender(threading.Thread):
             self._error = error
 
     def _send(self, wire: Wire) -> None:
-        due = time.monotonic()
+        due, under_way = time.monotonic(), 0
         while not self._over.is_set():
-            now = time.monotonic_ns().to_bytes(TIME_BYTES, "big")
-            wire.begin("SendMessage", self._head + now + self._rest)
-            wire.flush()
+            if under_way < UNDER_WAY:
+                now = time.monotonic_ns().to_bytes(TIME_BYTES, "big")
+                wire.begin("SendMessage", self._head + now + self._rest)
+                wire.flush()
+                under_way += 1
             due += 1 / A_SECOND
             while select.select([wire], [], [], max(0.0, due - time.monotonic()))[0]:
                 wire.receive()
                 for _, found in wire.done():
+                    under_way -= 1
                     answer = parse(schema.SendMessageResponse, found[0] if found else b"")
                     if answer.status.code != Code.OK:
                         raise ServerError(f"a message is refused: {answer.status}")

@@ -237,7 +237,7 @@ def _turn(place: Place, side: str, sizes: Sizes, *, last: bool) -> dict[str, Any
         crowd.grow(FIRST)
         crowd.run(place.warmup_s)
         crowd.hurry = 1.0
-        before = memory(place.server)
+        before = memory(place.server), resident_kb(place.server)
         found: dict[str, Any] = _wait(place.server, crowd, sizes, sizes.both, before, memory)
         if last:
             found["crowd"] = _wait(place.server, crowd, sizes, sizes.crowd, before, memory)
@@ -249,7 +249,7 @@ def _wait(
     crowd: Crowd,
     sizes: Sizes,
     count: int,
-    before_kb: float,
+    before_kb: tuple[float, float],
     memory: Callable[[Server], float],
 ) -> dict[str, Any]:
     """Let so many wait; what each of them costs. When some are refused, only their number is told."""
@@ -260,9 +260,13 @@ def _wait(
     cpu_s = server.cpu_s()
     crowd.run(sizes.seconds)
     cpu_s = server.cpu_s() - cpu_s
-    each_kb = (memory(server) - before_kb) / (count - FIRST)
     cpu_us = cpu_s / sizes.seconds / count * 1e6
-    return {"count": count, "refused": crowd.refused, "each_kb": each_kb, "cpu_us": cpu_us}
+    grown_kb = (
+        now - before for now, before in zip((memory(server), resident_kb(server)), before_kb, strict=True)
+    )
+    each_kb, process_kb = (each / (count - FIRST) for each in grown_kb)
+    found = {"each_kb": each_kb, "process_kb": process_kb, "cpu_us": cpu_us}
+    return {"count": count, "refused": crowd.refused, **found}
 
 
 def lines(found: Mapping[str, Any]) -> list[list[str]]:
@@ -274,6 +278,9 @@ def lines(found: Mapping[str, Any]) -> list[list[str]]:
         middle = {side: statistics.median(each) for side, each in values.items()}
         title = f"waiting push consumers of one group: {what} of each"
         cells = [f"{number(each)} {unit}" for each in middle.values()]
+        if name == "each_kb":
+            process_kb = statistics.median(run["process_kb"] for run in found["apache"])
+            cells[1] += f" of heap (process: {number(process_kb)} KB)"
         rows.append(line(f"{count:,} {title}", cells, values, most=1 / 3))
         mine, theirs = crowds["ours"], crowds["apache"]
         if name in mine:

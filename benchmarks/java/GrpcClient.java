@@ -15,7 +15,7 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 
 /**
  * The official Java client as it comes, TLS on: GrpcClient ROLE ENDPOINT TOPIC GROUP WARM_S SECONDS, where ROLE
- * is send (64 under way) or consume (a push consumer). A consumer's time begins with its first message.
+ * is send (64 under way) or consume (a push consumer). The time begins with the first message.
  * Prints "ready" when it works, "begin" WARM_S later, and after SECONDS more how many messages there were, and
  * percentiles of the microseconds from the time in their bodies (System.nanoTime, 8 bytes) to the listener.
  */
@@ -26,6 +26,7 @@ public final class GrpcClient {
     private static final int MOST = 4_000_000;
     private static final AtomicInteger COUNT = new AtomicInteger();
     private static final AtomicInteger FAILED = new AtomicInteger();
+    private static final CountDownLatch FIRST = new CountDownLatch(1);
 
     private GrpcClient() {
     }
@@ -55,6 +56,7 @@ public final class GrpcClient {
         Thread thread = new Thread(() -> sendOn(producer, topic, body));
         thread.setDaemon(true);
         thread.start();
+        FIRST.await(60, TimeUnit.SECONDS);
         measure(warm, seconds, null);
     }
 
@@ -65,6 +67,7 @@ public final class GrpcClient {
             producer.sendAsync(PROVIDER.newMessageBuilder().setTopic(topic).setBody(body).build())
                 .whenComplete((receipt, error) -> {
                     (error == null ? COUNT : FAILED).incrementAndGet();
+                    FIRST.countDown();
                     free.release();
                 });
         }
@@ -73,17 +76,16 @@ public final class GrpcClient {
     private static void consume(ClientConfiguration configuration, String topic, String group, double warm,
             double seconds) throws Exception {
         long[] took = new long[MOST];
-        CountDownLatch first = new CountDownLatch(1);
         MessageListener listener = message -> {
             ByteBuffer content = message.getBody();
             took[COUNT.getAndIncrement()] = System.nanoTime() - content.getLong();
-            first.countDown();
+            FIRST.countDown();
             return ConsumeResult.SUCCESS;
         };
         PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration).setConsumerGroup(group)
             .setSubscriptionExpressions(Collections.singletonMap(topic, FilterExpression.SUB_ALL))
             .setMessageListener(listener).build();
-        if (!first.await(60, TimeUnit.SECONDS)) {
+        if (!FIRST.await(60, TimeUnit.SECONDS)) {
             System.err.println("no message within 60 s");
             Runtime.getRuntime().halt(1);
         }

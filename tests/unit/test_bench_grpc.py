@@ -28,15 +28,15 @@ def test_tls_is_judged_by_the_share_of_the_plaintext_rate() -> None:
 def test_a_crowd_that_is_refused_elsewhere_is_compared_with_those_that_wait_there() -> None:
     few = {"count": 1000, "refused": 0}
     mine = {**few, "each_kb": 6.0, "cpu_us": 10.0}
-    theirs = {**few, "each_kb": 30.0, "cpu_us": 100.0}
+    theirs = {**few, "each_kb": 30.0, "process_kb": 70.0, "cpu_us": 100.0}
     more = {"count": 10_000, "refused": 0, "each_kb": 5.0, "cpu_us": 50.0}
     found = {
         "ours": [mine, {**mine, "crowd": more}],
         "apache": [theirs, {**theirs, "crowd": {"count": 10_000, "refused": 8976}}],
     }
     assert [shown[1:] for shown in grpc_waiting.lines(found)] == [
-        ["6 KB", "30 KB", "0.20", "<= 0.33", "yes"],
-        ["5 KB", "30 KB (of 1,000)", "0.17", "<= 0.33", "yes"],
+        ["6 KB", "30 KB of heap (process: 70 KB)", "0.20", "<= 0.33", "yes"],
+        ["5 KB", "30 KB of heap (process: 70 KB) (of 1,000)", "0.17", "<= 0.33", "yes"],
         ["10 us", "100 us", "0.10", "<= 0.33", "yes"],
         ["50 us", "100 us (of 1,000)", "0.50", "<= 0.33", "**no**"],
         ["0", "8,976", "", "0", "yes"],
