@@ -126,7 +126,11 @@ def broker_killed(lab: Lab) -> Figures:
     lab.broker = lab.site.broker()
     again = producer.wait_for(lambda: sum(at > killed for at in taken()) >= BEFORE, WORKS_AGAIN_WITHIN_S)
     if not again:
-        raise FaultError(f"no {BEFORE} messages are sent in {WORKS_AGAIN_WITHIN_S:.0f} s after the kill")
+        since = sum(at > killed for at in taken())
+        why = producer.bodies("why")[-1:]
+        raise FaultError(
+            f"{since} of {BEFORE} messages are sent in {WORKS_AGAIN_WITHIN_S:.0f} s after the kill: {why}"
+        )
     # Only its producer answers for a transaction.
     time.sleep(max(0.0, killed + CHECKED_S - time.monotonic()))
     producer.go()

@@ -160,8 +160,9 @@ public final class Calls {
                         producer.send(PROVIDER.newMessageBuilder().setTopic(topic).setBody(bytes).build());
                         say("{\"sent\": \"" + body + "\"}");
                     }
-                } catch (ClientException error) {
-                    say("{\"failed\": \"" + body + "\"}");
+                } catch (ClientException | RuntimeException error) {
+                    say("{\"failed\": \"" + body + "\", \"why\": \""
+                        + error.toString().replace("\"", "'").replace("\n", " ") + "\"}");
                 }
                 Thread.sleep(20);
             }
