@@ -192,6 +192,13 @@ async def test_byte_by_byte_and_large_bodies(runtime: SimulatedRuntime) -> None:
             assert all(answer.messages() == [body] for answer in answers)
 
 
+async def gone(call: Call) -> None:
+    """Return when the client of a call is gone."""
+    happened = asyncio.Event()
+    call.gone.call(happened.set)
+    await happened.wait()
+
+
 async def test_a_deadline_ends_the_call_and_a_reset_is_seen(runtime: SimulatedRuntime) -> None:
     script = Script()
     async with served(runtime, script) as broker, client(broker) as asker:
@@ -202,12 +209,12 @@ async def test_a_deadline_ends_the_call_and_a_reset_is_seen(runtime: SimulatedRu
             await asyncio.sleep(0.001)
         asker.h2.reset_stream(stream, 8)
         asker.flush()
-        await script.calls[1].gone.wait()
+        await gone(script.calls[1])
         stream = asker.open("Wait", end=True)
         while len(script.calls) < 3:
             await asyncio.sleep(0.001)
         asker.close()
-        await script.calls[2].gone.wait()
+        await gone(script.calls[2])
         script.release.set()
         while len(script.ends) < 3:
             await asyncio.sleep(0.001)

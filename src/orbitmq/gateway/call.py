@@ -6,10 +6,10 @@ The transport (``connection.py``) makes a :class:`Call` of each stream and gives
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
 
 from orbitmq.gateway.arrivals import Arrival
 
@@ -36,6 +36,10 @@ class GrpcStatus(IntEnum):
     UNAUTHENTICATED = 16
 
 
+# The headers of a call that waits: they have been read, and would take 1 KB.
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 class CallError(Exception):
     """Ends a call with a gRPC status.
 
@@ -48,6 +52,38 @@ class CallError(Exception):
         super().__init__(f"{status.name}: {message}")
         self.status = status
         self.message = message
+
+
+class Signal:
+    """Something that happens once, and what is called then: an asyncio.Event takes 800 bytes."""
+
+    __slots__ = ("_function", "_happened")
+
+    def __init__(self) -> None:
+        self._happened = False
+        self._function: Callable[[], object] | None = None
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._happened
+
+    def set(self) -> None:
+        """It happens."""
+        self._happened = True
+        function, self._function = self._function, None
+        if function is not None:
+            function()
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call this function, instead of another one, when it happens; at once if it has happened."""
+        if self._happened:
+            function()
+        else:
+            self._function = function
+
+    def forget(self) -> None:
+        """Call nothing."""
+        self._function = None
 
 
 class Call(Protocol):
@@ -69,7 +105,7 @@ class Call(Protocol):
     peer: str
     local: str
     timeout_ms: int | None
-    gone: asyncio.Event
+    gone: Signal
 
     async def read(self) -> bytes | None:
         """The next request message, unpacked; None at the end of the client's side.

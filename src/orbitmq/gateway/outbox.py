@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -48,10 +47,11 @@ class StreamOutbox:
     def __init__(self, room: Room, keep: Callable[[int], bool]) -> None:
         self._room = room
         self._keep = keep
-        self._answers: deque[bytes] = deque()
-        self._questions: deque[bytes] = deque()
+        # Lists: most streams wait with nothing in them, and an empty deque takes 700 bytes.
+        self._answers: list[bytes] = []
+        self._questions: list[bytes] = []
         self._bytes = 0
-        self._changed = asyncio.Event()
+        self._wake: asyncio.Future[None] | None = None
         self._closed = False
 
     def answer(self, command: schema.TelemetryCommand) -> bool:
@@ -62,7 +62,7 @@ class StreamOutbox:
         if not self._keep(len(data)):
             return False
         self._answers.append(data)
-        self._changed.set()
+        self._awake()
         return True
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
@@ -73,13 +73,13 @@ class StreamOutbox:
             return False
         self._bytes += len(data)
         self._questions.append(data)
-        self._changed.set()
+        self._awake()
         return True
 
     def close(self) -> None:
         """End the stream when the waiting answers are sent."""
         self._closed = True
-        self._changed.set()
+        self._awake()
 
     async def pump(self, call: Call) -> None:
         """Send the waiting commands until the outbox is closed or the client is gone."""
@@ -94,8 +94,8 @@ class StreamOutbox:
                         await call.write(self._next_question())
                 if self._closed:
                     return
-                self._changed.clear()
-                await self._changed.wait()
+                self._wake = asyncio.get_running_loop().create_future()
+                await self._wake
         finally:
             self._closed = True
             while self._answers:
@@ -103,13 +103,17 @@ class StreamOutbox:
             while self._questions:
                 self._next_question()
 
+    def _awake(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
     def _next_answer(self) -> bytes:
-        data = self._answers.popleft()
+        data = self._answers.pop(0)
         self._keep(-len(data))
         return data
 
     def _next_question(self) -> bytes:
-        data = self._questions.popleft()
+        data = self._questions.pop(0)
         self._bytes -= len(data)
         self._room.give(len(data))
         return data

@@ -17,7 +17,7 @@ from orbitmq.broker.pop.acknowledging import Acknowledging, MessageReceipt, Take
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.gateway import delivered, receipts, schema
-from orbitmq.gateway.call import Call, CallError
+from orbitmq.gateway.call import NO_HEADERS, Call, CallError
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
@@ -37,7 +37,6 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, iter_records
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.tasks import Background
 from orbitmq.wire import pop_info
 from orbitmq.wire.errors import RemotingError
 
@@ -121,7 +120,6 @@ class Receives:
         acknowledging: Acknowledging,
         clients: GrpcClients,
         held: HeldMessages,
-        background: Background,
         callers: Callers,
         order: OrderWarnings,
         quotas: CallQuotas,
@@ -136,7 +134,6 @@ class Receives:
         self._acknowledging = acknowledging
         self._clients = clients
         self._held = held
-        self._background = background
         self._log = LogLimiter(log)
         self._waiting: dict[_Waiting, PopRequest] = {}
         self._stopping = False
@@ -210,13 +207,13 @@ class Receives:
         if popped is not None:
             return popped
         self._waiting[client] = asked.pop
-        gone = self._background.spawn(call.gone.wait(), "receive")
-        gone.add_done_callback(lambda _: self._leave(client, asked.pop))
+        call.metadata = NO_HEADERS
+        call.gone.call(partial(self._leave, client, asked.pop))
         try:
             return await client.outcome
         finally:
             del self._waiting[client]
-            gone.cancel()
+            call.gone.forget()
 
     def _leave(self, client: _Waiting, request: PopRequest) -> None:
         """Drop the held pop of a call that ends before it got messages."""

@@ -134,9 +134,7 @@ def service(host: Host) -> Service:
     telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
     sends = GrpcSends(config, clock, topics, host.ports.sending, clients)
     order = OrderWarnings(s.topics)
-    receives = Receives(
-        config, clock, s.metadata, pops, settling, clients, held, background, callers, order, quotas
-    )
+    receives = Receives(config, clock, s.metadata, pops, settling, clients, held, callers, order, quotas)
     ends = Ends(config, settling)
     saves = Saves(background)
     acks = AckMessage(callers, ends, saves)

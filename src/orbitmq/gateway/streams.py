@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from orbitmq.gateway.arrivals import Arrival
-from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler
+from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Signal
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
 
@@ -88,7 +88,8 @@ class StreamCall:
     def __init__(self, carrier: Carrier, stream: int, request: Request, timeout_ms: int | None) -> None:
         self._carrier = carrier
         self._reader = MessageReader()
-        self._queue: deque[tuple[bool, bytes]] = deque()
+        # None while it is empty: many calls wait with nothing in it.
+        self._queue: deque[tuple[bool, bytes]] | None = None
         self._failure: CallError | None = None
         self._held = 0
         self._wake: asyncio.Future[None] | None = None
@@ -100,7 +101,7 @@ class StreamCall:
         self.peer = carrier.peer
         self.local = carrier.local
         self.timeout_ms = timeout_ms
-        self.gone = asyncio.Event()
+        self.gone = Signal()
         self.timer: asyncio.TimerHandle | None = None
         self.ended = False
         self.answered = False
@@ -131,7 +132,9 @@ class StreamCall:
         # Prefixes of 5 bytes with nothing behind them become heavier than they were.
         if not self._hold(kept - before):
             raise _too_much()
-        self._queue.extend(found)
+        if found:
+            self._queue = self._queue or deque()
+            self._queue.extend(found)
         if ended:
             self._reader.end()
 
@@ -154,7 +157,7 @@ class StreamCall:
 
     def only(self) -> bytes | None:
         """The only message of a request that has ended; None: it has not ended, or has several messages."""
-        if not self.ended or self._failure is not None or len(self._queue) != 1:
+        if not self.ended or self._failure is not None or self._queue is None or len(self._queue) != 1:
             return None
         packed, message = self._queue[0]
         return None if packed else message
@@ -172,7 +175,7 @@ class StreamCall:
         """Forget what has come."""
         self._hold(-self._held)
         self._reader.drop()
-        self._queue.clear()
+        self._queue = None
 
     def _awake(self) -> None:
         if self._wake is not None and not self._wake.done():
@@ -189,6 +192,7 @@ class StreamCall:
         while True:
             if self._queue:
                 packed, message = self._queue.popleft()
+                self._queue = self._queue or None
                 self._hold(-_weight(message))
                 return unpacked(message) if packed else message
             if self._failure is not None:

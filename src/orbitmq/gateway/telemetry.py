@@ -12,7 +12,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, RightsChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.gateway import schema, settings, subscriptions
-from orbitmq.gateway.call import Call, CallError, GrpcStatus
+from orbitmq.gateway.call import NO_HEADERS, Call, CallError, GrpcStatus
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.messages import new, parse
@@ -120,6 +120,7 @@ class Telemetry:
         except RefusalError as error:
             await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
             raise CallError(of_grpc(error.code), error.message) from error
+        call.metadata = NO_HEADERS
         told = _Told(who, call, self._room)
         self._streams[told] = None
         reading = self._background.spawn(self._read(call, told), "telemetry")
