@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
-from tests.conversation.broker_peer import broker_config
+from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.scripted import running as consuming
 from tests.conversation.test_broker_access import Keys, admin
 
@@ -19,13 +20,18 @@ from orbitmq import (
     TransactionProducer,
     TransactionState,
 )
+from orbitmq.auth.needs import ACCOUNTS
+from orbitmq.auth.requests import REQUESTS
 from orbitmq.broker.access.plain_files import LOOK_S, PlainAclFiles
 from orbitmq.broker.broker import Broker
 from orbitmq.errors import StartError
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.world import World
+from orbitmq.wire.bodies.auth import PlainAccount, PlainAccounts
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.auth import GetBrokerAclConfigResponse
 
 ROOT = Credentials("rootuser", "root-secret-1")
 APP = Credentials("appuser", "app-secret-1")
@@ -171,7 +177,7 @@ async def test_a_pull_that_waits_ends_when_its_account_goes(secured: World) -> N
     began = secured.clock.monotonic()
     write(secured, ACL[: ACL.index("- accessKey: appuser")])
     answer = await app.ask(Code.PULL_MESSAGE, fields, timeout_ms=90_000)
-    assert (answer.code, answer.body) == (ResponseCode.PULL_NOT_FOUND, b"")
+    assert (answer.code, answer.body) == (ResponseCode.NO_PERMISSION, b"")
     assert secured.clock.monotonic() - began < 3 * LOOK_S
     assert (await app.ask(Code.PULL_MESSAGE, fields)).code == ResponseCode.NO_PERMISSION
     await app.close()
@@ -281,3 +287,198 @@ async def test_without_rocketmq_home_the_files_lie_beside_the_configuration(
             ("inneruser", True),
             ("rootuser", True),
         ]
+
+
+# -- the requests of RocketMQ's mqadmin 4.x ---------------------------------------------------------------
+
+NEW = {"accessKey": "newuser1", "secretKey": "new-secret-1", "admin": "false"}
+NEW_USER = Credentials("newuser1", "new-secret-1")
+COUNTER = "counter"
+
+
+async def accounts(keys: Keys) -> dict[str, Any]:
+    body = PlainAccounts.decode(await keys.ok(Code.GET_BROKER_CLUSTER_ACL_CONFIG))
+    return {str(one.access_key): one for one in body.plain_access_configs}
+
+
+async def versions(keys: Keys) -> dict[str, int]:
+    answer = await keys.ask(Code.GET_BROKER_CLUSTER_ACL_INFO)
+    header = GetBrokerAclConfigResponse.from_ext(answer.ext)
+    assert (header.cluster_name, header.broker_name) == ("DefaultCluster", "broker-a")
+    found = json.loads(str(header.all_acl_file_version))
+    assert json.loads(header.version) == found[FILE]
+    return {path: version[COUNTER] for path, version in found.items()}
+
+
+def text_of(world: World, path: str = FILE) -> str:
+    return world.machines["broker-a"].runtime.files.read_bytes(path).decode()
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_an_account_is_made_changed_and_deleted_in_its_file(secured: World) -> None:
+    root = Keys(secured, ROOT)
+    assert await versions(root) == {FILE: 0}
+    rights = {"defaultTopicPerm": "DENY", "topicPerms": "orders=PUB", "groupPerms": "g=SUB,h=DENY"}
+    await root.ok(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**NEW, **rights, "whiteRemoteAddress": "10.0.0.*"})
+    assert await may_send(secured, "orders", NEW_USER) == ""
+    assert "access Topic:invoices" in await may_send(secured, "invoices", NEW_USER)
+    assert await versions(root) == {FILE: 1}
+    made = (await accounts(root))["newuser1"]
+    assert made == PlainAccount(
+        "newuser1", "10.0.0.*", False, "DENY", None, ["orders=PUB"], ["g=SUB", "h=DENY"]
+    )
+    # What the request leaves out stays, but for admin.
+    await root.ok(
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        {"accessKey": "newuser1", "secretKey": "new-secret-2", "topicPerms": "invoices=PUB"},
+    )
+    assert "check signature failed" in await may_send(secured, "orders", NEW_USER)
+    changed = Credentials("newuser1", "new-secret-2")
+    assert "access Topic:orders" in await may_send(secured, "orders", changed)
+    assert await may_send(secured, "invoices", changed) == ""
+    assert (await accounts(root))["newuser1"].default_topic_perm == "DENY"
+    # The file that the next start reads says the same; it is found by no later look as a change.
+    assert list(await accounts(root)) == ["rootuser", "appuser", "newuser1"]
+    await secured.sleep(3 * LOOK_S)
+    assert await may_send(secured, "invoices", changed) == ""
+    await root.ok(Code.DELETE_ACL_CONFIG, {"accessKey": "newuser1"})
+    assert "check signature failed" in await may_send(secured, "invoices", changed)
+    assert await versions(root) == {FILE: 3}
+    assert "newuser1" not in text_of(secured)
+    await root.close()
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_an_account_is_changed_in_the_file_where_it_is(secured: World) -> None:
+    other = "/mq/conf/acl/late.yml"
+    write(secured, LATE_ACL, other)
+    await secured.sleep(3 * LOOK_S)
+    root = Keys(secured, ROOT)
+    before = text_of(secured)
+    await root.ok(
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        {"accessKey": "lateuser", "secretKey": "late-secret-1", "topicPerms": "orders=PUB"},
+    )
+    assert await may_send(secured, "orders", LATE) == ""
+    assert (text_of(secured), await versions(root)) == (before, {other: 1, FILE: 0})
+    await root.ok(
+        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        {"globalWhiteAddrs": "10.0.0.*,10.0.1.*", "aclFileFullPath": other},
+    )
+    await root.ok(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, {"globalWhiteAddrs": "10.0.2.*"})
+    body = PlainAccounts.decode(await root.ok(Code.GET_BROKER_CLUSTER_ACL_CONFIG))
+    assert body.global_white_addrs == ["10.0.0.*", "10.0.1.*", "10.0.2.*"]
+    await root.close()
+
+
+@pytest.mark.behaviour("AU-36")
+@pytest.mark.parametrize(
+    ("code", "fields", "answer", "remark"),
+    [
+        (
+            50,
+            {**NEW, "secretKey": "short"},
+            209,
+            "The accessKey=newuser1 and secretKey=*** cannot be null and len",
+        ),
+        (
+            50,
+            {"accessKey": "newuser1"},
+            209,
+            "The accessKey=newuser1 and secretKey=null cannot be null and length",
+        ),
+        (50, {**NEW, "topicPerms": "orders"}, 209, "Parse Resource format error for orders."),
+        (50, {**NEW, "groupPerms": "g=ANY"}, 209, "Parse resource permission error for g=ANY."),
+        (50, {**NEW, "topicPerms": "orders*=PUB"}, 209, "expected a whole name: ACL 1.0 has no patterns"),
+        (50, {**NEW, "defaultTopicPerm": "pub"}, 209, "defaultTopicPerm is 'pub'; expected one of PUB, SUB"),
+        (50, {**NEW, "accessKey": "new user "}, 209, "accessKey"),
+        (50, {"secretKey": "new-secret-1"}, 1, "accessKey"),
+        (
+            51,
+            {"accessKey": "nobodyatall"},
+            210,
+            "The accesskey[nobodyatall] corresponding to accessConfig has been",
+        ),
+        (
+            53,
+            {"globalWhiteAddrs": "*", "aclFileFullPath": "/etc/passwd.yml"},
+            211,
+            "The globalWhiteAddresses[*] has",
+        ),
+        (
+            53,
+            {"globalWhiteAddrs": "*", "aclFileFullPath": f"{FILE}/../../x.yml"},
+            211,
+            "The globalWhiteAddresses",
+        ),
+        (53, {}, 1, "globalWhiteAddrs"),
+    ],
+)
+async def test_a_change_that_cannot_be_is_answered_and_changes_nothing(
+    secured: World, code: int, fields: dict[str, str], answer: int, remark: str
+) -> None:
+    root = Keys(secured, ROOT)
+    before = text_of(secured)
+    found = await root.ask(code, fields)
+    assert (found.code, remark in str(found.remark)) == (answer, True), found.remark
+    assert "new-secret" not in str(found.remark)
+    assert text_of(secured) == before
+    assert await may_send(secured, "orders", APP) == ""
+    await root.close()
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_the_last_account_stays_and_a_full_disk_is_said(secured: World) -> None:
+    root = Keys(secured, ROOT)
+    await root.ok(Code.DELETE_ACL_CONFIG, {"accessKey": "appuser"})
+    answer = await root.ask(Code.DELETE_ACL_CONFIG, {"accessKey": "rootuser"})
+    assert (answer.code, "no account" in str(answer.remark)) == (ResponseCode.DELETE_ACL_CONFIG_FAILED, True)
+    files = secured.machines["broker-a"].runtime.files
+    files.fail("write_atomic", "plain_acl.yml")
+    answer = await root.ask(Code.UPDATE_AND_CREATE_ACL_CONFIG, NEW)
+    assert (answer.code, str(answer.remark).startswith("the file cannot be written: ")) == (209, True)
+    assert "check signature failed" in await may_send(secured, "orders", NEW_USER)
+    await root.close()
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_accounts_are_for_super_users_also_while_nobody_else_is_refused(secured: World) -> None:
+    app, nobody = Keys(secured, APP), Keys(secured, None)
+    async with admin(secured, ROOT) as client:
+        [broker] = await client.brokers.list()
+        await client.brokers.change_settings(broker.address, {"authMode": "observe"})
+    assert await may_send(secured, "invoices", None) == ""
+    for code in ACCOUNTS:
+        for keys in (app, nobody):
+            assert (await keys.ask(code, NEW)).code == ResponseCode.NO_PERMISSION
+    router = secured.brokers["broker-a"].doors.router
+    assert router is not None
+    assert router.codes >= ACCOUNTS
+    assert not set(REQUESTS) & ACCOUNTS
+    await app.close()
+    await nobody.close()
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_a_broker_without_accounts_says_so(broker: Broker) -> None:
+    async with BrokerPeer(broker.runtime) as peer:
+        answer = await peer.ask(Command(Code.UPDATE_AND_CREATE_ACL_CONFIG, dict(NEW)))
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answer.remark == " request type 50 not supported: aclEnable is not set at this broker"
+
+
+@pytest.mark.behaviour("AU-36")
+async def test_changes_are_in_the_audit_log_without_secrets(secured: World) -> None:
+    root = Keys(secured, ROOT)
+    await root.ok(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**NEW, "topicPerms": "orders=PUB"})
+    await root.ok(Code.DELETE_ACL_CONFIG, {"accessKey": "newuser1"})
+    await root.close()
+    store = secured.brokers["broker-a"].config.store_path_root_dir
+    log = text_of(secured, f"{store}/audit.log")
+    lines = [json.loads(line) for line in log.splitlines()]
+    made = [line for line in lines if line.get("request") == "UPDATE_AND_CREATE_ACL_CONFIG"]
+    assert [line["verdict"] for line in made] == ["permitted", "made"]
+    assert made[0]["before"] == {"User:newuser1": None, "rules of User:newuser1": None}
+    assert made[1]["after"]["User:newuser1"]["userType"] == "Normal"
+    assert [line["verdict"] for line in lines if line.get("code") == 51] == ["permitted", "made"]
+    assert "secret" not in log

@@ -75,7 +75,8 @@ def _received(facts: list[Fact]) -> list[str]:
     return sorted(fact["body"] for fact in facts if fact["fact"] == "received")
 
 
-def _java(world: World, place: Place, *, pops: bool) -> None:
+def exchanged(world: World, place: Place, *, pops: bool) -> None:
+    """Java programs send and receive with the keys of APP; others are refused."""
     keys = _keys(APP)
     sent = {"ns": place.ns, "topic": "orders", **keys}
     wanted: set[tuple[str, str, str, str, str]] = set()
@@ -119,7 +120,7 @@ def java(world: World) -> None:
     """Clients of 5.5.0."""
     with secured(world, "ours", ACL_2) as place:
         _grant(world, place)
-        _java(world, place, pops=True)
+        exchanged(world, place, pops=True)
 
 
 def java_old(world: World) -> None:
@@ -127,7 +128,7 @@ def java_old(world: World) -> None:
     with secured(world, "ours", ACL_2) as place:
         _grant(world, place)
         with world.old_clients():
-            _java(world, place, pops=False)
+            exchanged(world, place, pops=False)
 
 
 # Of every command that is about users and rules: what it does, and what it says when it cannot.
@@ -192,11 +193,16 @@ def _talk(world: World, kind: str) -> list[str]:
         return outputs + world.admin(copied)
 
 
+def without_stacks(output: str) -> str:
+    """What mqadmin said, without the traces of Java."""
+    return _STACK.sub("", output)
+
+
 def _comparable(output: str) -> list[str]:
     """What mqadmin said, without traces and without the column with the password."""
     for secret in (*USER_SECRETS, "secret-of-carol", "secret-of-dave", _secret(ROOT)):
         output = output.replace(secret, "null")
-    return masked(_STACK.sub("", output))
+    return masked(without_stacks(output))
 
 
 def mqadmin(world: World) -> None:

@@ -31,6 +31,7 @@ from tests.interop import (
     divergence_cells,
     java_cells,
     own_admin_cells,
+    plain_acl_cells,
     pop_cells,
     program_cells,
     proxy_cells,
@@ -342,6 +343,7 @@ def main() -> int:
     options = parser.parse_args()
     places, disk, replicas = PLACES, DISK, REPLICAS
     secured = secured_cells.CELLS | access_cells.CELLS | program_cells.CELLS
+    secured |= plain_acl_cells.CELLS
     if options.short:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}

@@ -120,7 +120,8 @@ def secured(
     with java_options(**(tls or {})):
         name_server = maker.name_server(folder)
     with world.server_stopped(name_server) as names:
-        if kind == "apache 4.9":
+        if "aclEnable" in settings:
+            settings = {**settings, "rocketmqHome": str(folder)}
             (folder / "conf").mkdir(exist_ok=True)
             (folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
         # Not asked whether it answers: it refuses a heartbeat without keys.

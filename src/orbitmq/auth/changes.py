@@ -48,6 +48,9 @@ CHANGES: Final = frozenset(
         Code.AUTH_CREATE_ACL,
         Code.AUTH_UPDATE_ACL,
         Code.AUTH_DELETE_ACL,
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        Code.DELETE_ACL_CONFIG,
+        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         Code.START_REDRIVE,
         Code.CHANGE_REDRIVE,
         Code.SET_QUOTA,
@@ -122,10 +125,12 @@ def name_of(code: int) -> str:
 def access_looks(users: Users, rules: Rules) -> dict[int, Look]:
     """The looks of the requests about users and rules. Secrets are left out."""
 
-    def user(command: Command) -> dict[str, Any]:
-        name = command.ext.get("username", "")
+    def of_user(name: str) -> dict[str, Any]:
         found = users.get(name)
         return {text(f"{USER}{name}"): None if found is None else found.shown().to_plain()}
+
+    def user(command: Command) -> dict[str, Any]:
+        return of_user(command.ext.get("username", ""))
 
     def acl(name: str) -> dict[str, Any]:
         found = rules.get(name)
@@ -133,6 +138,9 @@ def access_looks(users: Users, rules: Rules) -> dict[int, Look]:
 
     def user_and_rules(command: Command) -> dict[str, Any]:
         return {**user(command), **acl(command.ext.get("username", ""))}
+
+    def account(command: Command) -> dict[str, Any]:
+        return of_user(name := command.ext.get("accessKey", "")) | acl(name)
 
     def added(command: Command) -> dict[str, Any]:
         return acl(user_of(AclInfo.decode(command.body).subject or command.ext.get("subject")))
@@ -147,6 +155,8 @@ def access_looks(users: Users, rules: Rules) -> dict[int, Look]:
         Code.AUTH_CREATE_ACL: added,
         Code.AUTH_UPDATE_ACL: added,
         Code.AUTH_DELETE_ACL: deleted,
+        Code.UPDATE_AND_CREATE_ACL_CONFIG: account,
+        Code.DELETE_ACL_CONFIG: account,
     }
 
 

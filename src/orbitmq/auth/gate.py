@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from orbitmq.auth.needs import ACCESS
+from orbitmq.auth.needs import ABOUT_USERS
 from orbitmq.auth.refusals import DISABLED, NO_KEYS, WRONG_KEYS, GateError, Refusal, Refusals
 from orbitmq.auth.rules import ALLOWED, Asked, Rules, address_of
 from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
@@ -104,7 +104,7 @@ class AuthGate:
             self._permit(sender.user, command.code, partial(self._asked, command), sender.host)
             return sender
 
-        return self._judge(judge, host, observes=command.code not in ACCESS and self.observing)
+        return self._judge(judge, host, observes=command.code not in ABOUT_USERS and self.observing)
 
     def check_call(
         self,
@@ -147,7 +147,7 @@ class AuthGate:
         if user.is_super:
             return
         if not self._authorizes:
-            if code in ACCESS:
+            if code in ABOUT_USERS:
                 remark = f"User:{user.name} is no super user: users and rules are theirs."
                 raise GateError(remark, _of_super(user.name, code))
             return

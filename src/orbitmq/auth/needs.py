@@ -137,3 +137,15 @@ ACCESS: Final[dict[int, Needs[Clusters]]] = {
     Code.AUTH_GET_ACL: of_cluster(GET),
     Code.AUTH_LIST_ACL: of_cluster(GET),
 }
+# The accounts of ACL 1.0: for super users.
+ACCOUNTS: Final = frozenset(
+    {
+        Code.UPDATE_AND_CREATE_ACL_CONFIG,
+        Code.DELETE_ACL_CONFIG,
+        Code.GET_BROKER_CLUSTER_ACL_INFO,
+        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        Code.GET_BROKER_CLUSTER_ACL_CONFIG,
+    }
+)
+# Requests that are refused even while the gate observes.
+ABOUT_USERS: Final = frozenset({*ACCESS, *ACCOUNTS})

@@ -75,6 +75,11 @@ class PlainAcl:
     white_addresses: tuple[str, ...] = ()
     version: Version | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing."""
+        return not (self.accounts or self.white_addresses or self.version)
+
 
 def read_all(contents: Mapping[str, bytes]) -> list[PlainAcl]:
     """All files of a broker, by their paths.

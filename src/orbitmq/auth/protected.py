@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
-from orbitmq.auth.needs import ACCESS
+from orbitmq.auth.needs import ABOUT_USERS
 from orbitmq.auth.rules import Network, address_of
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
@@ -15,15 +15,11 @@ from orbitmq.wire.errors import RemotingError
 # Requests that take a server over, or undo what others have. RocketMQ serves them to everybody.
 DANGEROUS: Final = frozenset(
     {
-        *ACCESS,
+        *ABOUT_USERS,
         Code.UPDATE_BROKER_CONFIG,
         Code.UPDATE_NAMESRV_CONFIG,
         Code.PUT_KV_CONFIG,
         Code.DELETE_KV_CONFIG,
-        Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        Code.DELETE_ACL_CONFIG,
-        Code.GET_BROKER_CLUSTER_ACL_INFO,
-        Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         Code.DELETE_SUBSCRIPTIONGROUP,
         Code.DELETE_TOPIC_IN_BROKER,
         Code.DELETE_TOPIC_IN_NAMESRV,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.auth.access_requests import AccessRequests
 from orbitmq.auth.gate import AuthGate
+from orbitmq.auth.plain_requests import Place, PlainAclRequests
 from orbitmq.broker.access.auditing import AuditLog, sights
 from orbitmq.broker.access.plain_files import PlainAclFiles
 from orbitmq.broker.access.tables import BrokerAccess
@@ -47,9 +48,14 @@ def attach(host: Host) -> Attachment:
         observes=lambda: s.config.auth_mode == OBSERVE,
     )
     requests = AccessRequests(source.users, source.rules, gate, tables.written)
+    by_code = requests.by_code
+    if isinstance(source, PlainAclFiles):
+        place = Place(s.config.broker_cluster_name, s.config.broker_name, s.address)
+        accounts = PlainAclRequests(source, place, s.runtime.clock.now_ms)
+        by_code = {**requests.looks, **accounts.by_code}
     return Attachment(
         components,
-        [AccessHandlers(requests.looks if s.config.acl_enable else requests.by_code)],
+        [AccessHandlers(by_code)],
         gate=gate,
         audit=audit,
         offers=[gate, source.users, *offers],

@@ -6,6 +6,7 @@ file. A change counts when two looks in a row have found it: a file that is bein
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from itertools import islice
 from typing import Final
 
 from orbitmq.auth.plain_acl import MAX_BYTES, PlainAcl, PlainAclError, read_all
+from orbitmq.auth.plain_changes import Change
 from orbitmq.auth.rules import Acl, Rules
 from orbitmq.auth.users import User, Users, UserType
 from orbitmq.broker.component import Component
@@ -50,6 +52,8 @@ class PlainAclFiles(Component):
 
     Attributes:
         users: those of the accounts; besides, the super users that the settings name.
+        files: what was read last.
+        taken_ms: when that was, in milliseconds since the epoch.
     """
 
     name = "plain acl"
@@ -59,6 +63,9 @@ class PlainAclFiles(Component):
         self._config = config
         self.users = Users(lambda name, _user: events.publish(RightsChanged(name)))
         self.rules = Rules(lambda name, _acl: events.publish(RightsChanged(name)))
+        self.files: tuple[PlainAcl, ...] = ()
+        self.taken_ms = 0
+        self._changing = asyncio.Lock()
         self._taken: Mapping[str, bytes] = {}
         self._seen: Mapping[str, bytes] = {}
         self._said = ""
@@ -80,25 +87,52 @@ class PlainAclFiles(Component):
     async def look(self) -> None:
         """Take over what has changed; files that cannot be used leave everything as it is."""
         try:
-            found = await self._runtime.threads.run(self._contents)
-            before, self._seen = self._seen, found
-            if found == self._taken:
-                self._said = ""
-            elif found == before:
-                self._take(found, await self._runtime.threads.run(self._mapped, found))
+            async with self._changing:
+                await self._look()
         except PlainAclError as error:
             if str(error) != self._said:
                 self._said = str(error)
                 log.warning("%s; the accounts of before stay", error)
 
+    async def _look(self) -> None:
+        found = await self._runtime.threads.run(self._contents)
+        before, self._seen = self._seen, found
+        if found == self._taken:
+            self._said = ""
+        elif found == before:
+            self._take(found, await self._runtime.threads.run(self._mapped, found))
+
+    @property
+    def main(self) -> str:
+        """The path of plain_acl.yml."""
+        return joined(self._config.acl_folder, FILE)
+
+    async def change(self, change: Change) -> None:
+        """Change one of the files; the change counts at once.
+
+        Raises:
+            PlainChangeError, PlainAclError: it cannot be made, or would leave files that cannot be used.
+            OSError: it cannot be written.
+        """
+        async with self._changing:
+            self._take(*await self._runtime.threads.run(self._changed, change))
+
     # -- in a thread -------------------------------------------------------------------------------------
+
+    def _changed(self, change: Change) -> tuple[Mapping[str, bytes], Mapped]:
+        before = self._contents()
+        path, data = change(before)
+        after = {**before, path: data}
+        mapped = self._mapped(after)
+        self._runtime.files.write_atomic(path, data, private=True)
+        return after, mapped
 
     def _contents(self) -> dict[str, bytes]:
         """The files by their paths."""
         files = self._runtime.files
         folder = self._config.acl_folder
-        main = joined(folder, FILE)
-        paths = [*([main] if files.exists(main) else []), *_below(files, joined(folder, FOLDER))]
+        main = self.main
+        paths = [*_below(files, joined(folder, FOLDER)), *([main] if files.exists(main) else [])]
         if not paths:
             text = (
                 "there is no such file; write the accounts into it, or let rocketmqHome name the folder "
@@ -123,6 +157,7 @@ class PlainAclFiles(Component):
 
     def _take(self, contents: Mapping[str, bytes], mapped: Mapped) -> None:
         self._taken = self._seen = contents
+        self.files, self.taken_ms = mapped.files, self._runtime.clock.now_ms()
         self._said = ""
         for name, _ in self.rules.all():
             if name not in mapped.acls:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
 
-from orbitmq.auth.needs import ACCESS
+from orbitmq.auth.needs import ACCESS, ACCOUNTS
 from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.transport.server import ServerConnection
@@ -93,5 +93,7 @@ def _not_supported(code: int) -> str:
     if code in RequestCode.__members__.values():
         if code in ACCESS:
             return f" request type {code} not supported: authenticationEnabled is not set at this broker"
+        if code in ACCOUNTS:
+            return f" request type {code} not supported: aclEnable is not set at this broker"
         return f" request type {code} not supported: this broker has no {RequestCode(code).name} yet"
     return f" request type {code} not supported"

@@ -8,6 +8,8 @@ from orbitmq.wire.bodies.base import Body
 
 __all__ = [
     "AclInfo",
+    "PlainAccount",
+    "PlainAccounts",
     "PolicyEntryInfo",
     "PolicyInfo",
     "UserInfo",
@@ -48,3 +50,24 @@ class AclInfo(Body):
 
     subject: str | None = None
     policies: list[PolicyInfo] | None = None
+
+
+@dataclass(slots=True)
+class PlainAccount(Body):
+    """An account of ACL 1.0, without its secret."""
+
+    access_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
+
+
+@dataclass(slots=True)
+class PlainAccounts(Body):
+    """All accounts of a broker with ACL 1.0."""
+
+    global_white_addrs: list[str] = field(default_factory=list)
+    plain_access_configs: list[PlainAccount] = field(default_factory=list)

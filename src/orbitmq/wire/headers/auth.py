@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.headers.base import RequestHeader
+from orbitmq.wire.headers.base import RequestHeader, ResponseHeader
 
 __all__ = [
     "AuthCreateAclRequest",
@@ -18,6 +18,10 @@ __all__ = [
     "AuthListUserRequest",
     "AuthUpdateAclRequest",
     "AuthUpdateUserRequest",
+    "DeleteAccessConfigRequest",
+    "GetBrokerAclConfigResponse",
+    "UpdateAccessConfigRequest",
+    "UpdateGlobalWhiteAddrsConfigRequest",
 ]
 
 
@@ -98,3 +102,54 @@ class AuthListAclRequest(RequestHeader, kw_only=True):
 
     subject_filter: str = ""
     resource_filter: str = ""
+
+
+class UpdateAccessConfigRequest(RequestHeader, kw_only=True):
+    """UPDATE_AND_CREATE_ACL_CONFIG (50), admin to broker: an account of ACL 1.0.
+
+    Attributes:
+        topic_perms, group_perms: as ``orders=PUB|SUB,bills=SUB``.
+    """
+
+    code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+class DeleteAccessConfigRequest(RequestHeader, kw_only=True):
+    """DELETE_ACL_CONFIG (51), admin to broker."""
+
+    code: ClassVar[int] = RequestCode.DELETE_ACL_CONFIG
+
+    access_key: str
+
+
+class UpdateGlobalWhiteAddrsConfigRequest(RequestHeader, kw_only=True):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53), admin to broker. Without a path it is about plain_acl.yml."""
+
+    code: ClassVar[int] = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+
+    global_white_addrs: str
+    acl_file_full_path: str | None = None
+
+
+class GetBrokerAclConfigResponse(ResponseHeader, kw_only=True):
+    """Answer to GET_BROKER_CLUSTER_ACL_INFO (52).
+
+    Attributes:
+        version: of plain_acl.yml, as JSON.
+        all_acl_file_version: of all files by their paths, as JSON.
+    """
+
+    version: str
+    all_acl_file_version: str | None = None
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
