@@ -22,7 +22,10 @@ from orbitmq import (
 )
 from orbitmq.auth.needs import ACCOUNTS
 from orbitmq.auth.requests import REQUESTS
+from orbitmq.auth.rules import ALLOWED, Action, Asked, ResourceKind
+from orbitmq.auth.users import User, UserType
 from orbitmq.broker.access.plain_files import LOOK_S, PlainAclFiles
+from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.broker import Broker
 from orbitmq.errors import StartError
 from orbitmq.testing import SimulatedRuntime
@@ -32,6 +35,7 @@ from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.auth import GetBrokerAclConfigResponse
+from orbitmq.wire.signing import Secret
 
 ROOT = Credentials("rootuser", "root-secret-1")
 APP = Credentials("appuser", "app-secret-1")
@@ -287,6 +291,39 @@ async def test_without_rocketmq_home_the_files_lie_beside_the_configuration(
             ("inneruser", True),
             ("rootuser", True),
         ]
+
+
+@pytest.mark.behaviour("AU-37")
+async def test_accounts_become_users_and_rules_that_stay(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime.files.make_dirs("/mq/conf")
+    runtime.files.write_atomic(
+        FILE, ACL.replace("SUB\n", "SUB\n  whiteRemoteAddress: 10.0.0.1\n", 1).encode()
+    )
+    auth = {"authentication_enabled": True, "authorization_enabled": True, "rocketmq_home": "/mq"}
+    async with Broker(runtime, broker_config(**auth, migrate_auth_from_v1=True)) as broker:
+        tables = broker.part(BrokerAccess)
+        assert [(user.name, user.is_super) for user in tables.users.all()] == [
+            ("appuser", False),
+            ("rootuser", True),
+        ]
+        asked = Asked(ResourceKind.TOPIC, "orders", (Action.PUB,))
+        assert tables.rules.of("appuser").verdict(asked, None) == ALLOWED
+        tables.rules.remove("appuser")
+        tables.users.remove("rootuser")
+        tables.users.put(User("other", Secret("other-secret"), UserType.SUPER))
+        assert "whiteRemoteAddress lets nobody in" in caplog.text
+    # A user who is there is left alone; one who is not is made.
+    async with Broker(runtime, broker_config(**auth, migrate_auth_from_v1=True)) as broker:
+        tables = broker.part(BrokerAccess)
+        assert [user.name for user in tables.users.all()] == ["appuser", "other", "rootuser"]
+        assert tables.rules.get("appuser") is None
+    runtime.files.remove(FILE)
+    async with Broker(runtime, broker_config(**auth)) as broker:
+        assert broker.part(BrokerAccess).users.get("rootuser") is not None
+    with pytest.raises(StartError, match=f"migrateAuthFromV1Enabled=true: {FILE}: there is no such file"):
+        await Broker(runtime, broker_config(**auth, migrate_auth_from_v1=True)).start()
 
 
 # -- the requests of RocketMQ's mqadmin 4.x ---------------------------------------------------------------

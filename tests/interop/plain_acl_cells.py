@@ -63,7 +63,8 @@ def _file(place: Place) -> str:
 
 
 def _comparable(output: str) -> list[str]:
-    """What mqadmin said, without traces, folders and the lines with secrets."""
+    """What mqadmin said, without traces, folders, secrets, and the places of Java's objects."""
+    output = re.sub(r"PlainAccessConfig@[0-9a-f]+", "PlainAccessConfig", output)
     output = re.sub(r"(secretKey *[:=]) *[^\s,]*", r"\1", without_stacks(output))
     return masked(re.sub(r"/\S*/secured_\d+", "FOLDER", output))
 

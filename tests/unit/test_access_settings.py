@@ -57,6 +57,7 @@ def test_a_name_server_has_them_too() -> None:
         ("authorizationEnabled=true\n", "line 1: authorizationEnabled=true: expected authenticationEnabled"),
         ("authMode=observe\n", "line 1: authMode=observe: expected authenticationEnabled=true beside it"),
         ("aclEnable=true\n", "this server cannot do that yet"),
+        (f"{ON}migrateAuthFromV1Enabled=true\n", "only brokers read the accounts of ACL 1.0"),
     ],
 )
 def test_a_name_server_does_not_start_with_a_hole(text: str, error: str) -> None:
@@ -110,7 +111,6 @@ def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: st
         ("authorizationStrategy=com.example.Mine", "one of RocketMQ's two"),
         ("authenticationWhitelist=10,11", "no request is served here without an identity"),
         ("authorizationWhitelist=10", "no request is served here without an identity"),
-        ("migrateAuthFromV1Enabled=true", "users of ACL 1.0 are not read here"),
         ("brokerRole=SYNC_MASTER", "with which the brokers of a name prove"),
         ("brokerRole=SLAVE", "with which the brokers of a name prove"),
         ("totalReplicas=2", "with which the brokers of a name prove"),
@@ -171,6 +171,11 @@ def test_where_the_files_of_acl_1_are() -> None:
     with pytest.raises(ConfigError, match="line 1: aclEnable=true: expected rocketmqHome beside it"):
         BrokerConfig.load("aclEnable=true")
     assert not BrokerConfig.load("aclEnable=false")[0].requires_keys
+    with pytest.raises(ConfigError, match="migrateAuthFromV1Enabled=true: expected rocketmqHome beside it"):
+        BrokerConfig.load(f"{ON}migrateAuthFromV1Enabled=true")
+    config, said = BrokerConfig.load(f"{ON}migrateAuthFromV1Enabled=true", path="/etc/mq/broker.conf")
+    assert (config.reads_accounts, config.acl_enable) == (True, False)
+    assert "deleted ones too" in said[-1]
 
 
 @pytest.mark.behaviour("AU-19")

@@ -140,6 +140,8 @@ def right_of(entry: str) -> tuple[str, str]:
     name, equals, right = (part.strip() for part in entry.partition("="))
     if not equals or not name or "=" in right:
         raise ValueError(f"{entry[:80]!r}; expected a name and a right, as orders=PUB|SUB")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise ValueError(f"a name has {len(name)} characters, the limit is {MAX_NAME_CHARACTERS}")
     if "*" in name:
         raise ValueError(f"{name[:80]!r}; expected a whole name: ACL 1.0 has no patterns")
     return name, checked_right(right)

@@ -246,6 +246,7 @@ class BrokerConfig(Settings):
     authentication_enabled: bool = access.authentication()
     authorization_enabled: bool = access.authorization()
     acl_enable: bool = access.acl_1()
+    migrate_auth_from_v1: bool = access.migrates()
     rocketmq_home: str = setting("", "rocketmqHome", path)
     auth_mode: str = access.mode()
     authentication_strategy: str = access.strategy()
@@ -371,6 +372,11 @@ class BrokerConfig(Settings):
         return self.authentication_enabled or self.acl_enable
 
     @property
+    def reads_accounts(self) -> bool:
+        """Whether the files of ACL 1.0 are read: as the source of users and rules, or to make them once."""
+        return self.acl_enable or (self.authentication_enabled and self.migrate_auth_from_v1)
+
+    @property
     def acl_folder(self) -> str:
         """The folder with the files of ACL 1.0; empty: no setting says where it is."""
         home = self.rocketmq_home
@@ -443,9 +449,10 @@ class BrokerConfig(Settings):
         if config.acl_enable:
             bounds = {**bounds, **access.OF_ACL_1}
         access.check(conf, overrides or {}, config.requires_keys, bounds)
-        if config.acl_enable and not config.acl_folder:
+        if config.reads_accounts and not config.acl_folder:
+            key = access.ACL_1 if config.acl_enable else access.MIGRATES
             home = "rocketmqHome beside it: the folder above conf/plain_acl.yml"
-            raise ConfigError(access.ACL_1, "true", home, line_of(conf, access.ACL_1))
+            raise ConfigError(key, "true", home, line_of(conf, key))
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += advice(config)

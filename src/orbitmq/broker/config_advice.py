@@ -24,6 +24,11 @@ def _of_access(config: BrokerConfig) -> Iterator[str]:
         yield "authenticationEnabled=true is about this broker: name servers have a setting of their own"
     if config.acl_enable:
         yield "aclEnable=true is about this broker: name servers know authenticationEnabled only"
+    if config.reads_accounts and not config.acl_enable:
+        yield (
+            "migrateAuthFromV1Enabled=true: accounts of plain_acl.yml become users at each start, "
+            "deleted ones too; take it out when they are there"
+        )
     if config.auth_mode == access.OBSERVE:
         yield "authMode=observe: everybody is served; what would be refused is counted"
 

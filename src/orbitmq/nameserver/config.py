@@ -121,7 +121,7 @@ class NameServerConfig(Settings):
             config = replace(config, config_store_path=path)
         built = access.SWITCHES | KEYS
         protection.check(conf, overrides or {}, is_open=config.allow_open, built=built)
-        access.check(conf, overrides or {}, config.authentication_enabled, access.OF_ALL)
+        access.check(conf, overrides or {}, config.authentication_enabled, access.OF_NAME_SERVERS)
         warnings += config.tls.check()
         config.exports.check(config.metrics_exporter)
         warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)

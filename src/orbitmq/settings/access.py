@@ -18,6 +18,7 @@ AUTHENTICATION: Final = "authenticationEnabled"
 AUTHORIZATION: Final = "authorizationEnabled"
 MODE: Final = "authMode"
 ACL_1: Final = "aclEnable"
+MIGRATES: Final = "migrateAuthFromV1Enabled"
 ENFORCE: Final = "enforce"
 OBSERVE: Final = "observe"
 SWITCHES: Final = frozenset({AUTHENTICATION, AUTHORIZATION})
@@ -32,6 +33,11 @@ def authentication() -> Any:
 def acl_1() -> Any:
     """Whether the accounts of ACL 1.0 in plain_acl.yml are the users and their rules."""
     return setting(False, ACL_1, flag)
+
+
+def migrates() -> Any:
+    """Whether a start makes users and rules of those accounts of ACL 1.0 that have no user yet."""
+    return setting(False, MIGRATES, flag)
 
 
 def authorization() -> Any:
@@ -141,10 +147,11 @@ OF_ALL: Final[Bounds] = {
     ),
     "authenticationWhitelist": (lambda value: not value, _LISTED),
     "authorizationWhitelist": (lambda value: not value, _LISTED),
-    "migrateAuthFromV1Enabled": (
-        lambda value: value.lower() != "true",
-        "false: users of ACL 1.0 are not read here; make them anew",
-    ),
+}
+# What name servers have not.
+OF_NAME_SERVERS: Final[Bounds] = {
+    **OF_ALL,
+    MIGRATES: (lambda value: value.lower() != "true", "false: only brokers read the accounts of ACL 1.0"),
 }
 # For brokers without keys of their own.
 OF_LONE_BROKERS: Final[Bounds] = {
@@ -158,7 +165,9 @@ _ONE_SOURCE: Final = (
     f"false beside {ACL_1}=true: users and rules come from plain_acl.yml or from the commands, not from both"
 )
 # For brokers with the accounts of ACL 1.0.
-OF_ACL_1: Final[Bounds] = {key: (lambda value: value.lower() != "true", _ONE_SOURCE) for key in SWITCHES}
+OF_ACL_1: Final[Bounds] = {
+    key: (lambda value: value.lower() != "true", _ONE_SOURCE) for key in (*sorted(SWITCHES), MIGRATES)
+}
 
 
 def check(text: str, overrides: Mapping[str, str], is_on: bool, bounds: Bounds) -> None:

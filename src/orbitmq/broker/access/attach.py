@@ -19,6 +19,7 @@ from orbitmq.transport.audit import Audit
 def attach(host: Host) -> Attachment:
     """Tables and audit log; where keys are required the gate and the handlers, too."""
     s = host.services
+    accounts = PlainAclFiles(s.runtime, s.config, s.events) if s.config.reads_accounts else None
     tables = BrokerAccess(
         s.config,
         s.feed,
@@ -26,12 +27,13 @@ def attach(host: Host) -> Attachment:
         s.metadata.save,
         KeptSecrets.of(s.runtime.files, s.config.auth_key_file),
         s.persistence.note_version,
+        accounts,
     )
     components: list[Component] = [tables]
     source: BrokerAccess | PlainAclFiles = tables
-    if s.config.acl_enable:
-        source = PlainAclFiles(s.runtime, s.config, s.events)
-        components.append(source)
+    if accounts is not None and s.config.acl_enable:
+        source = accounts
+        components.append(accounts)
     seen = sights(host, source.users, source.rules)
     audit: Audit | None = None
     if s.config.audit_place is not None:
@@ -51,8 +53,8 @@ def attach(host: Host) -> Attachment:
     by_code = requests.by_code
     if isinstance(source, PlainAclFiles):
         place = Place(s.config.broker_cluster_name, s.config.broker_name, s.address)
-        accounts = PlainAclRequests(source, place, s.runtime.clock.now_ms)
-        by_code = {**requests.looks, **accounts.by_code}
+        of_accounts = PlainAclRequests(source, place, s.runtime.clock.now_ms)
+        by_code = {**requests.looks, **of_accounts.by_code}
     return Attachment(
         components,
         [AccessHandlers(by_code)],

@@ -23,6 +23,7 @@ from orbitmq.broker.events import Events, RightsChanged
 from orbitmq.errors import StartError
 from orbitmq.runtime.paths import joined
 from orbitmq.runtime.seam import Files, Runtime
+from orbitmq.settings.access import ACL_1, MIGRATES
 from orbitmq.wire.signing import Secret
 
 log = logging.getLogger(__name__)
@@ -77,12 +78,23 @@ class PlainAclFiles(Component):
         Raises:
             StartError: they cannot be used; it names file and line.
         """
+        self._take(*await self.read())
+        self._every(self._runtime.clock, LOOK_S, self.look)
+
+    async def read(self) -> tuple[Mapping[str, bytes], Mapped]:
+        """The files, and what they say.
+
+        Raises:
+            StartError: they cannot be used; it names file and line.
+        """
         try:
             found = await self._runtime.threads.run(self._contents)
-            self._take(found, await self._runtime.threads.run(self._mapped, found))
+            mapped = await self._runtime.threads.run(self._mapped, found)
         except PlainAclError as error:
-            raise StartError(f"aclEnable=true: {error}") from error
-        self._every(self._runtime.clock, LOOK_S, self.look)
+            key = ACL_1 if self._config.acl_enable else MIGRATES
+            raise StartError(f"{key}=true: {error}") from error
+        self._warn(mapped.files)
+        return found, mapped
 
     async def look(self) -> None:
         """Take over what has changed; files that cannot be used leave everything as it is."""

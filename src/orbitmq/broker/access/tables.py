@@ -8,6 +8,7 @@ from typing import Any
 
 from orbitmq.auth.rules import Acl, Rules
 from orbitmq.auth.users import User, Users
+from orbitmq.broker.access.plain_files import Mapped, PlainAclFiles
 from orbitmq.broker.change_feed import ACLS, USERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
@@ -27,6 +28,7 @@ class BrokerAccess(Component):
         written: returns when the changes of the tables are on the device.
         kept: how secrets stand in files.
         rewrite: has the file of a table written soon, though nothing changed.
+        accounts: files of ACL 1.0 whose accounts become users and rules; None: there are none to take over.
     """
 
     name = "access"
@@ -39,10 +41,12 @@ class BrokerAccess(Component):
         written: Callable[..., Awaitable[object]],
         kept: KeptSecrets,
         rewrite: Callable[[str], object],
+        accounts: PlainAclFiles | None = None,
     ) -> None:
         self._config = config
         self._kept = kept
         self._rewrite = rewrite
+        self._accounts = accounts
         self.written = written
 
         def changed(table: str, name: str, value: object) -> None:
@@ -68,20 +72,32 @@ class BrokerAccess(Component):
         )
 
     async def start(self) -> None:
-        """Create the super users that the settings name, unless they exist.
+        """Create the super users that the settings name, and users of accounts, unless they exist.
 
         Raises:
-            StartError: authentication is on, and there is no super user who could create users.
+            StartError: authentication is on, and there is no super user who could create users; or the files
+                of accounts cannot be used.
         """
         if self._kept.encrypts:
             self._rewrite(USERS)  # with the newest key, also what stands there in clear
         if not self._config.authentication_enabled:
             return
-        self.users.begin(self._config.first_super_users())
         try:
-            await self.written(USERS)
+            if self._accounts is not None:
+                _, mapped = await self._accounts.read()
+                self._take_over(mapped)
+            self.users.begin(self._config.first_super_users())
+            await self.written(USERS, ACLS)
         except RemotingError as error:
             raise StartError(error.remark) from error
+
+    def _take_over(self, mapped: Mapped) -> None:
+        """Create the users of accounts that do not exist, with their rules."""
+        for name, user in mapped.users.items():
+            if self.users.get(name) is None:
+                self.users.put(user)
+                if name in mapped.acls:
+                    self.rules.put(name, mapped.acls[name])
 
     def _apply_user(self, name: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
