@@ -86,6 +86,27 @@ async def world(runtime: SimulatedRuntime, **changes: Any) -> AsyncIterator[Worl
         yield found
 
 
+@pytest.mark.behaviour("AU-32")
+async def test_accounts_of_acl_1_work_as_users(runtime: SimulatedRuntime) -> None:
+    runtime.files.make_dirs("/mq/conf")
+    admin = "accounts:\n- accessKey: adminuser\n  secretKey: admin-secret\n  admin: true\n"
+    app = "- accessKey: appuser\n  secretKey: app-secret\n  topicPerms: [T=PUB|SUB]\n  groupPerms: [cg=SUB]\n"
+    runtime.files.write_atomic("/mq/conf/plain_acl.yml", f"{admin}{app}".encode())
+    config = broker_config(acl_enable=True, rocketmq_home="/mq")
+    async with Broker(runtime, config, extensions=[gateway]) as broker:
+        found = World(broker)
+        async with found.client(signed("adminuser", "admin-secret"), "root-client") as root:
+            await root.sent(b"makes U", topic="U")
+            await root.sent(b"makes T")
+        async with found.client(signed("appuser", "app-secret")) as client:
+            await client.start()
+            await client.sent(b"one")
+            assert (await client.receive()).messages
+            assert (await client.send(message(b"x", topic="U"))).status.code == Code.FORBIDDEN
+        async with found.client(signed("appuser", "wrong-secret")) as client:
+            assert (await client.route()).status.code == Code.UNAUTHORIZED
+
+
 @pytest.mark.behaviour("AU-25")
 async def test_a_client_works_with_its_keys_and_rights(runtime: SimulatedRuntime) -> None:
     async with world(runtime) as found, found.client(APP) as app:

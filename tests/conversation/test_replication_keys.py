@@ -297,3 +297,25 @@ async def test_without_keys_everybody_is_served_as_before(world: World) -> None:
     stranger = await Stranger(world).connect()
     answer = await stranger.say(greeting(world))
     assert (answer.refusal, answer.number) == ("", "")
+
+
+@pytest.mark.behaviour("AU-35")
+async def test_brokers_with_accounts_of_acl_1_are_replicas_of_each_other(
+    orbitmq_runtime: SimulatedRuntime,
+) -> None:
+    """The inner user is one of the settings, so no file needs it."""
+    settings = {
+        "aclEnable": "true",
+        "rocketmqHome": "/mq",
+        "innerClientAuthenticationCredentials": INNER_JSON,
+    }
+    text = "accounts:\n- accessKey: rootuser\n  secretKey: root-secret-1\n  admin: true\n"
+    found = World(orbitmq_runtime, replicas=2, settings=settings)
+    for name in (MASTER, SLAVE):
+        files = found.machines[name].runtime.files
+        files.make_dirs("/mq/conf")
+        files.write_atomic("/mq/conf/plain_acl.yml", text.encode())
+    async with found, found.producer(credentials=Credentials("rootuser", "root-secret-1")) as producer:
+        for number in range(3):
+            await producer.send(Message("t", b"%d" % number))
+        await found.until(lambda: same_end(found))
