@@ -52,8 +52,13 @@ _COMMANDS = (
 def _talk(world: World, kind: str) -> list[str]:
     with secured(world, kind, ACL_1) as place, world.old_clients(), tools_keys(world, ROOT):
         said = []
-        for where in (["-b", place.broker.address], ["-c", "DefaultCluster", "-n", place.ns]):
-            commands = [command.replace("FILE", _file(place)).split(" ") for command in _COMMANDS]
+        # Apache's broker remembers accounts that were deleted, and sometimes makes none of their names again.
+        for name, where in (
+            ("newuser", ["-b", place.broker.address]),
+            ("teamuser", ["-c", "DefaultCluster", "-n", place.ns]),
+        ):
+            told = [command.replace("newuser", name) for command in _COMMANDS]
+            commands = [command.replace("FILE", _file(place)).split(" ") for command in told]
             said += world.admin([[*command, *where] for command in commands])
         return said
 

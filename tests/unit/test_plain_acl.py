@@ -211,9 +211,16 @@ def test_bytes_that_are_no_text_and_files_that_are_too_long() -> None:
         PlainAclError, match=f"F: the file has {MAX_BYTES + 1} bytes, the limit is {MAX_BYTES}"
     ):
         read("F", b"#" * (MAX_BYTES + 1))
-    many = "".join(f"- accessKey: account-{n}\n  secretKey: pssst-pssst\n" for n in range(10_001))
-    with pytest.raises(PlainAclError, match="accounts has 10001 entries, the limit is 10000"):
-        read("F", f"accounts:\n{many}".encode())
+    many = [f"- accessKey: account-{n}\n  secretKey: pssst-pssst\n" for n in range(9_999)]
+    with pytest.raises(PlainAclError, match="accounts has 9999 entries, the limit is 9998"):
+        read("F", f"accounts:\n{''.join(many)}".encode())
+    with pytest.raises(PlainAclError, match="F, G: there are 9999 accounts, the limit is 9998"):
+        read_all(
+            {
+                name: f"accounts:\n{''.join(some)}".encode()
+                for name, some in (("F", many[:9]), ("G", many[9:]))
+            }
+        )
 
 
 @pytest.mark.behaviour("AU-33")
