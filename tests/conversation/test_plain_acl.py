@@ -293,7 +293,7 @@ async def test_without_rocketmq_home_the_files_lie_beside_the_configuration(
         ]
 
 
-@pytest.mark.behaviour("AU-37")
+@pytest.mark.behaviour("AU-42")
 async def test_accounts_become_users_and_rules_that_stay(
     runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -351,7 +351,7 @@ def text_of(world: World, path: str = FILE) -> str:
     return world.machines["broker-a"].runtime.files.read_bytes(path).decode()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_an_account_is_made_changed_and_deleted_in_its_file(secured: World) -> None:
     root = Keys(secured, ROOT)
     assert await versions(root) == {FILE: 0}
@@ -385,7 +385,7 @@ async def test_an_account_is_made_changed_and_deleted_in_its_file(secured: World
     await root.close()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_an_account_is_changed_in_the_file_where_it_is(secured: World) -> None:
     other = "/mq/conf/acl/late.yml"
     write(secured, LATE_ACL, other)
@@ -408,7 +408,7 @@ async def test_an_account_is_changed_in_the_file_where_it_is(secured: World) -> 
     await root.close()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 @pytest.mark.parametrize(
     ("code", "fields", "answer", "remark"),
     [
@@ -464,7 +464,7 @@ async def test_a_change_that_cannot_be_is_answered_and_changes_nothing(
     await root.close()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_the_last_account_stays_and_a_full_disk_is_said(secured: World) -> None:
     root = Keys(secured, ROOT)
     await root.ok(Code.DELETE_ACL_CONFIG, {"accessKey": "appuser"})
@@ -478,7 +478,7 @@ async def test_the_last_account_stays_and_a_full_disk_is_said(secured: World) ->
     await root.close()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_accounts_are_for_super_users_also_while_nobody_else_is_refused(secured: World) -> None:
     app, nobody = Keys(secured, APP), Keys(secured, None)
     async with admin(secured, ROOT) as client:
@@ -496,7 +496,7 @@ async def test_accounts_are_for_super_users_also_while_nobody_else_is_refused(se
     await nobody.close()
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_a_broker_without_accounts_says_so(broker: Broker) -> None:
     async with BrokerPeer(broker.runtime) as peer:
         answer = await peer.ask(Command(Code.UPDATE_AND_CREATE_ACL_CONFIG, dict(NEW)))
@@ -504,7 +504,7 @@ async def test_a_broker_without_accounts_says_so(broker: Broker) -> None:
     assert answer.remark == " request type 50 not supported: aclEnable is not set at this broker"
 
 
-@pytest.mark.behaviour("AU-36")
+@pytest.mark.behaviour("AU-41")
 async def test_changes_are_in_the_audit_log_without_secrets(secured: World) -> None:
     root = Keys(secured, ROOT)
     await root.ok(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**NEW, "topicPerms": "orders=PUB"})
