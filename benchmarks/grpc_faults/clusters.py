@@ -38,7 +38,7 @@ def one_dead(lab: Lab) -> Figures:
     topic, site = "two", lab.site
     second = site.broker("broker-b")
     site.wait_for(2)
-    site.create(topic)
+    site.create(topic, groups=2)
     second.server.kill()
     producer = lab.run(lab.machine(), "send", topic, "-", SENT)
     producer.wait_for(lambda: len(producer.lines) >= SENT, STARTED_WITHIN_S)
@@ -111,7 +111,7 @@ def master_lost(lab: Lab) -> Figures:
     site.broker("broker-b", "slave", **ACTING, **SLAVE)
     site.wait_for(4)
     for topic in ("grpc", "remoting"):
-        site.create(topic, QUEUES)
+        site.create(topic, QUEUES, groups=2)
     _until(lambda: _log_end(slave) == _log_end(master), "the slave has the log")
     machine = lab.machine()
     consumer = lab.run(machine, "push", "grpc", "grpc", endpoint=other.endpoint)

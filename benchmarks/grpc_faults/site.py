@@ -90,12 +90,27 @@ class Site:
 
         asyncio.run(wait())
 
-    def create(self, topic: str, queues: int = 4, attributes: Mapping[str, str] | None = None) -> None:
-        """Make a topic, and a group of its name, which consumes in order with ``message.type`` FIFO."""
+    def create(
+        self,
+        topic: str,
+        queues: int = 4,
+        attributes: Mapping[str, str] | None = None,
+        *,
+        groups: int = 1,
+    ) -> None:
+        """Make a topic, and a consumer group of its name, in order with ``message.type`` FIFO.
+
+        Args:
+            groups: of brokers, which have to have masters.
+        """
 
         async def make() -> None:
             async with Admin(self.name_server.address) as admin:
-                await admin.topics.create(topic, queues=queues, attributes=attributes)
+                async with asyncio.timeout(REGISTERED_WITHIN_S):
+                    while (
+                        len(await admin.topics.create(topic, queues=queues, attributes=attributes)) < groups
+                    ):
+                        await asyncio.sleep(0.1)
                 await admin.groups.create(topic, GroupSettings(orderly=attributes == FIFO))
 
         asyncio.run(make())
