@@ -107,10 +107,9 @@ class Site:
         async def make() -> None:
             async with Admin(self.name_server.address) as admin:
                 async with asyncio.timeout(REGISTERED_WITHIN_S):
-                    while (
-                        len(await admin.topics.create(topic, queues=queues, attributes=attributes)) < groups
-                    ):
-                        await asyncio.sleep(0.1)
+                    have: Sequence[str] = ()
+                    while len(have) < groups:
+                        have = await admin.topics.create(topic, queues=queues, attributes=attributes)
                 await admin.groups.create(topic, GroupSettings(orderly=attributes == FIFO))
 
         asyncio.run(make())
