@@ -27,6 +27,7 @@ from tests.interop import (
     access_cells,
     acting_cells,
     admin_cells,
+    dashboard_cells,
     disk_cells,
     divergence_cells,
     java_cells,
@@ -343,7 +344,7 @@ def main() -> int:
     options = parser.parse_args()
     places, disk, replicas = PLACES, DISK, REPLICAS
     secured = secured_cells.CELLS | access_cells.CELLS | program_cells.CELLS
-    secured |= plain_acl_cells.CELLS
+    secured |= plain_acl_cells.CELLS | dashboard_cells.CELLS
     if options.short:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}
