@@ -31,7 +31,7 @@ orbitmq message find orders --key 4711
 orbitmq message find orders --key 4711 --from 2d --json
 orbitmq message find orders --tag paid --from 10m
 orbitmq message trace 7F0000015E4B63947C6B4E1B3C4D0000
-orbitmq message consume 7F00000100002A9F0000000000000000 --group billing --client app-7
+orbitmq message consume 7F00000100002A9F0000000000000000 --group g --client c
 """,
 )
 
