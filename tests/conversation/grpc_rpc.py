@@ -59,6 +59,13 @@ class Received:
         return self.messages[index].system_properties.receipt_handle
 
 
+def access_point(*addresses: tuple[str, int]) -> schema.Endpoints:
+    """What a client was given."""
+    return new(
+        schema.Endpoints, addresses=[new(schema.Address, host=host, port=port) for host, port in addresses]
+    )
+
+
 class Stream:
     """A Telemetry stream that is open."""
 
@@ -138,14 +145,18 @@ class RpcClient:
         return parse(form, data)
 
     async def route(self, topic: str = "T", *addresses: tuple[str, int]) -> schema.QueryRouteResponse:
-        used = [new(schema.Address, host=host, port=port) for host, port in addresses]
-        request = new(
-            schema.QueryRouteRequest, topic=resource(topic), endpoints=new(schema.Endpoints, addresses=used)
-        )
+        request = new(schema.QueryRouteRequest, topic=resource(topic), endpoints=access_point(*addresses))
         return await self.ask("QueryRoute", request, schema.QueryRouteResponse)
 
-    async def assignment(self, topic: str = "T") -> schema.QueryAssignmentResponse:
-        request = new(schema.QueryAssignmentRequest, topic=resource(topic), group=resource(self.group))
+    async def assignment(
+        self, topic: str = "T", *addresses: tuple[str, int]
+    ) -> schema.QueryAssignmentResponse:
+        request = new(
+            schema.QueryAssignmentRequest,
+            topic=resource(topic),
+            group=resource(self.group),
+            endpoints=access_point(*addresses),
+        )
         return await self.ask("QueryAssignment", request, schema.QueryAssignmentResponse)
 
     async def heartbeat(self, kind: int = ClientType.SIMPLE_CONSUMER) -> schema.HeartbeatResponse:

@@ -42,6 +42,24 @@ async def test_a_route_gives_back_the_address_that_the_client_used(
         assert [(each.host, each.port) for each in endpoints.addresses] == [("127.0.0.1", 10911)]
 
 
+@pytest.mark.behaviour("GW-11")
+async def test_an_assignment_gives_the_used_address_only_if_it_leads_to_this_broker(
+    grpc_broker: Broker, rpc: RpcClient
+) -> None:
+    async def place(*used: tuple[str, int]) -> tuple[str, int]:
+        answer = await rpc.assignment("T", *used)
+        (address,) = answer.assignments[0].message_queue.broker.endpoints.addresses
+        return address.host, address.port
+
+    # A client of another broker names that one in its calls to this broker.
+    elsewhere = ("mq-b.example.com", 30_081)
+    assert await place(elsewhere) == ("127.0.0.1", 10911)
+    here = ("mq-a.example.com", 30_081)
+    await rpc.route("T", here)
+    assert await place(here) == here
+    assert await place(elsewhere) == ("127.0.0.1", 10911)
+
+
 @pytest.mark.behaviour("GW-12")
 async def test_an_unknown_topic_is_made_for_messages_of_all_types(
     grpc_broker: Broker, rpc: RpcClient

@@ -22,6 +22,8 @@ from orbitmq.message import reserved
 
 # A queue that stands for all of a topic's queues on a broker.
 ANY_QUEUE = -1
+# Addresses of this broker that QueryRoute has named; the oldest is forgotten first.
+MAX_REACHED = 1_000
 _SLAVE_ID = 1
 
 
@@ -94,12 +96,14 @@ class Routes:
         self._clients = clients
         self._others = others
         self._port = port
+        self._reached: dict[bytes, None] = {}
 
     async def route(self, caller: Caller, request: schema.QueryRouteRequest) -> schema.QueryRouteResponse:
         """Every queue of a topic. Those of several brokers alternate.
 
         A simple consumer asks queue after queue, and may wait a whole poll at each that is empty.
         """
+        self._note_reached(request.endpoints)
         route = await self._route(caller, request.topic, request.endpoints)
         by_broker = [
             [
@@ -180,14 +184,30 @@ class Routes:
         return self._role.takes_messages or self._role.leads
 
     def _broker(self, used: schema.Endpoints, *, alone: bool) -> schema.Broker:
-        """This broker; the address that the client used is surely its own when no other one has the topic."""
+        """This broker, at the address that the client uses, if that is known to be this broker's.
+
+        Clients name their access point in calls to every broker, but send QueryRoute there only: an address
+        that QueryRoute has named leads to this broker.
+
+        Args:
+            alone: no other broker has the topic.
+        """
         host, port = self._config.broker_ip1, self._port
+        reached = alone and used.SerializeToString() in self._reached
         return new(
             schema.Broker,
             name=self._config.broker_name,
             id=reserved.MASTER_ID if self._serves else _SLAVE_ID,
-            endpoints=endpoints.of_client(used, host, port) if alone else endpoints.endpoints(host, port),
+            endpoints=endpoints.of_client(used, host, port) if reached else endpoints.endpoints(host, port),
         )
+
+    def _note_reached(self, used: schema.Endpoints) -> None:
+        """Remember an address that leads to this broker."""
+        key = used.SerializeToString()
+        self._reached.pop(key, None)
+        if len(self._reached) == MAX_REACHED:
+            del self._reached[next(iter(self._reached))]
+        self._reached[key] = None
 
 
 def _check_nobody_has(topic: str, others: Others) -> None:
