@@ -68,6 +68,7 @@ OTHER_SETTINGS = frozenset(
         "enablePropertyFilter",
         "maxTransferCountOnMessageInMemory",
         "metricsPromExporterHost",
+        "popPollingSize",
     }
 )
 _FOLDER = re.compile(r"/\S*/place-[\w-]+")
