@@ -171,6 +171,7 @@ INTERNAL_ERRORS = {
     "UnusableError",
     "DamagedLineError",
     "PlainAclError",
+    "PlainChangeError",
 }
 
 

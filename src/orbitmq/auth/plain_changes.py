@@ -27,7 +27,7 @@ from orbitmq.auth.plain_acl import (
     decoded,
     read,
 )
-from orbitmq.wire.headers.auth import UpdateAccessConfigRequest
+from orbitmq.wire.headers.auth import UpdateAndCreateAclConfigRequest
 
 # From the files by their paths to the path of one and its new content.
 Change: TypeAlias = Callable[[Mapping[str, bytes]], tuple[str, bytes]]
@@ -38,7 +38,7 @@ class PlainChangeError(ValueError):
     """A change that is not made; the text says why."""
 
 
-def put_account(asked: UpdateAccessConfigRequest, main: str, now_ms: int) -> Change:
+def put_account(asked: UpdateAndCreateAclConfigRequest, main: str, now_ms: int) -> Change:
     """Make an account in the file ``main``, or change it where it is.
 
     Fields without a value stay; ``admin`` is what the request says, or false.

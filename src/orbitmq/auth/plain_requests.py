@@ -84,13 +84,13 @@ class PlainAclRequests:
         }
 
     async def _put(self, command: Command) -> Command:
-        asked = headers.UpdateAccessConfigRequest.from_ext(command.ext)
+        asked = headers.UpdateAndCreateAclConfigRequest.from_ext(command.ext)
         return await self._make(
             command, _UPDATE_FAILED, lambda: put_account(asked, self._source.main, self._now_ms())
         )
 
     async def _delete(self, command: Command) -> Command:
-        name = headers.DeleteAccessConfigRequest.from_ext(command.ext).access_key
+        name = headers.DeleteAclConfigRequest.from_ext(command.ext).access_key
         return await self._make(command, _DELETE_FAILED, lambda: delete_account(name, self._now_ms()))
 
     async def _set_white(self, command: Command) -> Command:

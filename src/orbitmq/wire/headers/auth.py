@@ -18,9 +18,9 @@ __all__ = [
     "AuthListUserRequest",
     "AuthUpdateAclRequest",
     "AuthUpdateUserRequest",
-    "DeleteAccessConfigRequest",
+    "DeleteAclConfigRequest",
     "GetBrokerAclConfigResponse",
-    "UpdateAccessConfigRequest",
+    "UpdateAndCreateAclConfigRequest",
     "UpdateGlobalWhiteAddrsConfigRequest",
 ]
 
@@ -104,7 +104,7 @@ class AuthListAclRequest(RequestHeader, kw_only=True):
     resource_filter: str = ""
 
 
-class UpdateAccessConfigRequest(RequestHeader, kw_only=True):
+class UpdateAndCreateAclConfigRequest(RequestHeader, kw_only=True):
     """UPDATE_AND_CREATE_ACL_CONFIG (50), admin to broker: an account of ACL 1.0.
 
     Attributes:
@@ -123,7 +123,7 @@ class UpdateAccessConfigRequest(RequestHeader, kw_only=True):
     group_perms: str | None = None
 
 
-class DeleteAccessConfigRequest(RequestHeader, kw_only=True):
+class DeleteAclConfigRequest(RequestHeader, kw_only=True):
     """DELETE_ACL_CONFIG (51), admin to broker."""
 
     code: ClassVar[int] = RequestCode.DELETE_ACL_CONFIG
