@@ -112,11 +112,11 @@ class Crowd:
 
     @property
     def refused(self) -> int:
-        """How many have been refused, and do not wait."""
+        """The number of consumers that the broker has refused: they do not wait."""
         return sum(consumer.refused for consumer in self._consumers)
 
     def grow(self, count: int) -> None:
-        """Let so many wait in all."""
+        """Add consumers until this number waits."""
         until = time.monotonic() + OPEN_WITHIN_S
         while len(self._consumers) < count:
             some = [self._new() for _ in range(min(TOGETHER, count - len(self._consumers)))]

@@ -64,7 +64,7 @@ TITLES: Final = {
 
 
 def met(figure: Figure, ours: float | None, apache: float | None) -> bool | None:
-    """Whether OrbitMQ keeps a figure's limits; None: there is nothing to tell by."""
+    """Whether OrbitMQ keeps a figure's limits; None: the figure or its limit is missing."""
     if ours is None or (figure.most is None and (figure.share is None or apache is None)):
         return None
     within = figure.most is None or ours <= figure.most

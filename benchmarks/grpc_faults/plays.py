@@ -14,7 +14,7 @@ from benchmarks.grpc_faults.site import FIFO, TRANSACTION, stored
 from tests.interop.grpc_running import Running
 
 HELD: Final = 4
-# What does not come within this time counts as if it came then.
+# The limit of a wait in seconds: a message that has not arrived by then counts as arrived at the limit.
 ELSEWHERE_WITHIN_S: Final = 240.0
 # A push consumer's messages are invisible for 60 s, and longer only because they are renewed.
 HANDLER_S: Final = 180.0

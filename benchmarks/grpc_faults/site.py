@@ -1,4 +1,4 @@
-"""The servers of one side: OrbitMQ's brokers, or Apache's proxies with their brokers in one JVM each."""
+"""The servers of one side: brokers of OrbitMQ, or proxies of Apache with the broker in the same JVM."""
 
 from __future__ import annotations
 

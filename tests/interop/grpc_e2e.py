@@ -66,7 +66,7 @@ def outcomes(reports: Path) -> dict[str, str]:
 
 
 def difference(here: Outcomes, there: Outcomes) -> str:
-    """What is wrong with the outcomes here; empty when nothing is."""
+    """The tests that fail at OrbitMQ and pass at Apache; empty when there are none."""
     if not there or not here:
         return f"{len(here)} tests ran here, {len(there)} at Apache's"
     worse = [
@@ -165,7 +165,7 @@ async def settle(name_server: str, settings: Mapping[str, str]) -> None:
 
 
 def compare(checkout: Path, folder: Path, tests: str = "") -> str:
-    """Run the suite at both; its faults here, empty when there are none."""
+    """Run the suite at both systems; returns the faults of OrbitMQ, empty when there are none."""
     suite = copied(checkout, folder)
     makers: Sequence[tuple[str, Ours | Apache, Mapping[str, str]]]
     makers = (("here", Ours(), OURS), (f"at Apache {PEER_VERSION}", Apache(proxy_jars()), APACHES))

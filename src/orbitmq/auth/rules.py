@@ -251,7 +251,7 @@ class Acl:
         return DENIED if any(entry.decision is Decision.DENY for entry in entries) else ALLOWED
 
     def deciding(self, asked: Asked, address: Address | None) -> tuple[PolicyType, list[PolicyEntry]]:
-        """The rules that decide about a request: equally exact ones of one type. None: no rule fits."""
+        """The policy type and the most exact entries: they decide about a request. No entry: nothing fits."""
         for kind in PolicyType:
             entries = [entry for entry in self.policies.get(kind, ()) if entry.counts_for(asked, address)]
             if entries:

@@ -169,7 +169,7 @@ async def _followed(file: str, source: BinaryIO) -> AsyncGenerator[tuple[str, by
             number, begun = number + 1, b""
         elif not line:
             if _is_over(file, source):
-                # What was written between the last line and the rename.
+                # Lines that the server wrote before it renamed the file.
                 for place, rest in _whole(file, source):
                     yield place, begun + rest
                     begun = b""
@@ -178,7 +178,7 @@ async def _followed(file: str, source: BinaryIO) -> AsyncGenerator[tuple[str, by
 
 
 def _is_over(file: str, source: BinaryIO) -> bool:
-    """Whether another file has the name now, or this one was cut."""
+    """Whether the log was rotated: the name belongs to another file, or the file was cut."""
     try:
         with _opened(file) as now:
             return not _same(now, source) or os.fstat(now.fileno()).st_size < source.tell()

@@ -135,7 +135,7 @@ def _who(entry: Entry, key: str) -> str:
 
 
 def _change(entry: Entry) -> str:
-    """The target of a change and what is different there; else its fields, and why it has failed."""
+    """The differences that a change made; of a failed one its fields and the reason."""
     before, after = entry.get("before"), entry.get("after")
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         what = _cut("; ".join, list(_differences(before, after))) or f"{_targets(entry)} as before"

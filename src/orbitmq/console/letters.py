@@ -162,7 +162,7 @@ def _letter(message: ReceivedMessage, now_ms: int) -> Row:
 
 
 def again(name: str, chosen: Sequence[str]) -> Page:
-    """What is to be sent again of the chosen dead letters.
+    """The page that asks before the chosen dead letters are sent again.
 
     Raises:
         ValidationError: none is chosen, or another thing than a dead letter.

@@ -53,7 +53,7 @@ class Watch(Protocol):
         ...
 
     def recheck(self, connection: ServerConnection, command: Command) -> None:
-        """Check the rights of a request again that was let pass.
+        """Check again the rights of a request that this connection let pass.
 
         Raises:
             RemotingError: it is not permitted any more.
@@ -112,7 +112,7 @@ class ServerConnection(Connection):
         self._protocol.restrain(allows_long)
 
     def recheck(self, command: Command) -> None:
-        """Check the rights of a request again that the server let pass.
+        """Check again the rights of a request that the server let pass.
 
         Raises:
             RemotingError: it is not permitted any more.

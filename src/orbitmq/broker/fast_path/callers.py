@@ -33,7 +33,7 @@ class SignedCallers:
         return caller
 
     def grew(self, size: int) -> None:
-        """Count memory that rights take; over the limit all callers are forgotten."""
+        """Add to the bytes that all callers' rights take. Over the limit all callers are forgotten."""
         self._bytes += size
         if self._bytes > MAX_BYTES:
             self.forget_all()

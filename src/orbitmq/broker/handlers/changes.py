@@ -40,9 +40,8 @@ ROLES = {
     RequestCode.AUTH_DELETE_ACL: _KEEPS,
 }
 _ACCESS = ACCESS.keys() & ROLES.keys()
-# RocketMQ's tools delete a topic at slaves too, in no order, and stop at the first refusal: mqadmin
-# deleteTopic, and deleteSubGroup for the group's own topics; so they change users and rules. A slave has its
-# master do it.
+# mqadmin sends these changes to masters and slaves, in no order, and stops at the first refusal: deleteTopic,
+# deleteSubGroup (for the topics of the group), all changes of users and rules. A slave has its master do it.
 _BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER, *_ACCESS})
 
 

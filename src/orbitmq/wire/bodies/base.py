@@ -314,7 +314,7 @@ def _queue_key(value: Any) -> MessageQueue:
         return _queue(fastjson.loads(value))
     if isinstance(value, tuple):
         if len(value) == 3:
-            # As all peers write it; answers about all groups have many.
+            # The order in which all peers write a queue's fields; an answer about all groups has many queues.
             (first, broker), (second, number), (third, topic) = value
             if (first, second, third) == _QUEUE_FIELDS and type(broker) is type(topic) is str:
                 return MessageQueue(topic, broker, _integer(number))
