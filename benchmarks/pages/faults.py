@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.faults.plans import BY_NAME
-from benchmarks.pages.records import record, table
+from benchmarks.grpc_faults.goals import HEADINGS as GRPC_HEADINGS
+from benchmarks.grpc_faults.goals import rows as grpc_rows
+from benchmarks.pages.records import record, table, taken
 
 SHOWN = (
     "kill-master", "stop-master", "freeze-master-15", "cut-master", "kill-acting", "both-slave-first",
@@ -78,8 +80,15 @@ def kills() -> str:
     return table(["what is killed", "kills", "acknowledged", "lost"], rows)
 
 
+def of_grpc_clients() -> str:
+    """The faults of gRPC clients and their brokers, beside Apache's."""
+    found = record("grpc-faults")
+    return f"{table(GRPC_HEADINGS, grpc_rows(found['sides']))}\n\n{taken(found)}."
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "faults": costs,
     "faults-summary": summary,
     "kills": kills,
+    "grpc-faults": of_grpc_clients,
 }
