@@ -257,10 +257,15 @@ async def test_who_lost_the_right_gets_nothing_by_what_waits(runtime: SimulatedR
         else:
             found.allow("app", ("Topic:T", "Pub"))
         ended = await asyncio.wait_for(waiting, 1)
-        assert (ended.code, ended.bodies) == (Code.MESSAGE_NOT_FOUND, [])
+        about = "access Group:cg from 127.0.0.1, no matched policies."
+        refused = {
+            "disabled": (Code.UNAUTHORIZED, "User:app is disabled."),
+            "rule": (Code.FORBIDDEN, f"User:app has no permission to {about}"),
+        }[how]
+        assert (ended.code, ended.text, ended.bodies) == (*refused, [])
         await asyncio.wait_for(stream.answer.done.wait(), 1)
-        code = Code.UNAUTHORIZED if how == "disabled" else Code.FORBIDDEN
-        assert (await app.receive()).code == code
+        later = await app.receive()
+        assert (later.code, later.text) == refused
         assert not stays.done()
         async with found.client(signed("root", "root-secret-1"), "root-client") as root:
             await root.sent(b"new")

@@ -82,11 +82,16 @@ class _Taken:
 
 
 class _Waiting:
-    """The client behind a pop (see ``pop.service.PopClient``)."""
+    """The client behind a pop (see ``pop.service.PopClient``).
 
-    def __init__(self, call: Call, user: str) -> None:
+    Args:
+        check: raises RefusalError if the user has lost the right to the call.
+    """
+
+    def __init__(self, call: Call, user: str, check: Callable[[], object]) -> None:
         self._call = call
         self._user = user
+        self._check = check
         self.outcome: asyncio.Future[Popped] = asyncio.get_running_loop().create_future()
 
     @property
@@ -101,7 +106,12 @@ class _Waiting:
         return self._user == user
 
     def recheck(self) -> bool:
-        """The call ends without messages: the next one is checked."""
+        """Whether the user still has the right to the call; without it the call ends with the refusal."""
+        try:
+            self._check()
+        except RefusalError as error:
+            self.outcome.set_exception(error)
+            return False
         return True
 
     def refuse(self, error: RemotingError) -> None:
@@ -148,7 +158,8 @@ class Receives:
             asked = self._asked(who, request)
             if asked.renews:
                 self._clients.known(who)
-            popped = await self._popped(call, who, asked)
+            check = partial(self._callers.check, who, call.method, request)
+            popped = await self._popped(call, _Waiting(call, who.user, check), asked)
         except RefusalError as error:
             await self._answer(call, refused(error))
         except PopsFullError:
@@ -200,9 +211,8 @@ class Receives:
 
     # -- taking ----------------------------------------------------------------------------------------
 
-    async def _popped(self, call: Call, who: Caller, asked: _Asked) -> Popped:
+    async def _popped(self, call: Call, client: _Waiting, asked: _Asked) -> Popped:
         """The popped messages, after a wait of at most the poll time; none when the client is gone."""
-        client = _Waiting(call, who.user)
         popped = self._pops.pop(asked.pop, 0 if self._stopping else asked.wait_ms, client)
         if popped is not None:
             return popped
