@@ -269,11 +269,13 @@ async def test_a_slave_stands_in_and_makes_way(world: World) -> None:
 def test_greetings_of_other_builds_are_read(world: World) -> None:
     hello = greeting(world)
     plain = json.loads(hello.encode()[8:])
-    for field in ("user", "number", "proof", "seals"):
+    for field in ("user", "number", "proof", "sealsRecorded"):
         del plain[field]
     assert hello.seals
     assert Hello.decode(json.dumps(plain).encode()) == structs.replace(hello, seals=False)
-    later = {**plain, "seals": True, "of": "a later build"}
+    # A build that records no last changes of users.
+    assert not Hello.decode(json.dumps({**plain, "seals": True}).encode()).seals
+    later = {**plain, "sealsRecorded": True, "of": "a later build"}
     assert Hello.decode(json.dumps(later).encode()) == hello
 
 

@@ -1,4 +1,4 @@
-"""Users change at whoever leads while brokers lose power: nobody who was revoked is served again."""
+"""Users change at whoever leads while brokers lose power or their link is cut: the last change holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.conversation.test_replication_keys import KEYS, users
 from tests.conversation.test_replication_users import allow, ask, change, known
-from tests.replicas import ACTING, MASTER, SLAVE, following, role_of
+from tests.replicas import ACTING, MASTER, SLAVE, cut_off, following, role_of
 from tests.seeds import seeds
 
 from orbitmq import Credentials
@@ -21,10 +21,11 @@ STEPS = 8
 OTHERS = {MASTER: SLAVE, SLAVE: MASTER}
 
 
-async def revoke_or_give(world: World, leader: str) -> None:
-    """One change, answered with success."""
+async def revoke_or_give(world: World, leader: str) -> str:
+    """One change, answered with success; returns which table it changed."""
     dice = world.runtime.random
-    match dice.randrange(4):
+    kind = dice.randrange(4)
+    match kind:
         case 0:
             done = await change(world, leader, user_status="disable")
         case 1:
@@ -35,6 +36,7 @@ async def revoke_or_give(world: World, leader: str) -> None:
             await allow(world, leader, "Topic:orders")
             done = await ask(world, leader, Code.AUTH_DELETE_ACL, {"subject": "User:app"})
     assert done == (0, None)
+    return "users" if kind < 2 else "rules"
 
 
 async def refuses_alike(world: World, name: str, expected: dict[str, Any]) -> None:
@@ -84,3 +86,39 @@ async def test_a_change_of_whoever_leads_holds_everywhere(orbitmq_world: World, 
         for name in (MASTER, SLAVE):
             await refuses_alike(world, name, expected)
     assert users(world, SLAVE).users.get("root") is not None
+
+
+@pytest.mark.behaviour("AU-43")
+@pytest.mark.parametrize("orbitmq_seed", seeds(6))
+@pytest.mark.orbitmq(replicas=2, settings={**KEYS, **ACTING})
+async def test_the_last_change_holds_everywhere_whoever_made_it(orbitmq_world: World) -> None:
+    world, dice = orbitmq_world, orbitmq_world.runtime.random
+    await linked(world)
+    new = UserInfo(password="secret-of-app-1").encode()
+    assert await ask(world, MASTER, Code.AUTH_CREATE_USER, {"username": "app"}, new) == (0, None)
+    last = known(world, MASTER)
+
+    async def changes(broker: str) -> None:
+        for _ in range(dice.randrange(3)):
+            await world.sleep(dice.random())
+            table = await revoke_or_give(world, broker)
+            last[table] = {**last[table], "app": known(world, broker)[table].get("app")}
+
+    for _ in range(STEPS):
+        await world.until(lambda: known(world, MASTER) == known(world, SLAVE))
+        cut_off(world)
+        await changes(MASTER)
+        world.crash(MASTER, dice.choice(list(Keep)))
+        world.heal()
+        await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
+        await changes(SLAVE)
+        if dice.random() < 0.3:
+            world.crash(SLAVE, dice.choice(list(Keep)))
+            await world.start_broker(SLAVE)
+        await world.start_broker(MASTER)
+        await linked(world)
+        await world.until(lambda: known(world, MASTER) == known(world, SLAVE))
+        found = known(world, MASTER)
+        assert {table: found[table].get("app") for table in found} == {
+            table: last[table].get("app") for table in found
+        }

@@ -8,14 +8,15 @@ values with a sequence number and the place in the commit log that they belong t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
 from orbitmq.auth import rules, users
-from orbitmq.broker.stamps import Stamp, Stamps
+from orbitmq.broker.last_changes import MAX_NUMBER, NONE, LastChanges
+from orbitmq.broker.stamps import Age, Stamp, Stamps
 from orbitmq.runtime.listeners import tell
 from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.errors import WireError
@@ -66,6 +67,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
         version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
             for a table without one.
         stamp: when the key was last changed; left out of the line if the sender has none.
+        changed: the same, for a table that records it in the product (:mod:`orbitmq.broker.last_changes`).
     """
 
     sequence: int
@@ -75,6 +77,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
     value: Any
     version: tuple[int, int, int] | None = None
     stamp: Stamp | msgspec.UnsetType = msgspec.UNSET
+    changed: Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)] | msgspec.UnsetType = msgspec.UNSET
 
     def encode(self) -> bytes:
         """The entry as one line of JSON, without its end."""
@@ -103,6 +106,11 @@ class Versioned(Protocol):
     version: DataVersion
 
 
+def number_of(entry: FeedEntry) -> int:
+    """The number of a change in its table's record; ``NONE``: it has none."""
+    return NONE if entry.changed is msgspec.UNSET else entry.changed
+
+
 def stamp_of(entry: FeedEntry) -> Stamp | None:
     """The stamp of a change; ``None``: the sender had no stamp for the key."""
     return None if entry.stamp is msgspec.UNSET else entry.stamp
@@ -125,6 +133,8 @@ class FedTable:
             had then; ``None``: ``apply`` does that.
         kept: turns plain values into those that the journal holds, which ``restore`` takes back; ``None``:
             they are the same.
+        last: records when each key was changed: of two brokers' changes the later one counts; ``None``:
+            nothing is recorded.
     """
 
     plain: Callable[[Any], Any]
@@ -135,6 +145,7 @@ class FedTable:
     whole: Callable[[str], tuple[str, str]] | None = None
     restore: Callable[[str, Any], object] | None = None
     kept: Callable[[Any], Any] | None = None
+    last: LastChanges | None = None
 
 
 class ChangeFeed:
@@ -190,7 +201,17 @@ class ChangeFeed:
             version = (now.state_version, now.timestamp, now.counter)
         plain = None if value is None else known.plain(value)
         stamp = None if self.stamps is None else self.stamps.of(table, key)
-        return FeedEntry(sequence, self._log_end(), table, key, plain, version, stamp or msgspec.UNSET)
+        number = NONE if known.last is None else known.last.of(table, key, deleted=value is None)
+        return FeedEntry(
+            sequence,
+            self._log_end(),
+            table,
+            key,
+            plain,
+            version,
+            stamp or msgspec.UNSET,
+            number or msgspec.UNSET,
+        )
 
     def kept_entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
         """As :meth:`entry`, as the disk holds it."""
@@ -226,6 +247,19 @@ class ChangeFeed:
         except _MALFORMED:
             return True  # applying the change reports what is wrong with it
 
+    @property
+    def forgotten(self) -> int:
+        """The highest number of a deletion that a table has recorded and forgotten."""
+        records = (table.last for table in self._tables.values())
+        return max((last.forgotten for last in records if last is not None), default=NONE)
+
+    def age(self, entry: FeedEntry) -> Age | None:
+        """Whether a received change is later than what is here; ``None``: its table records nothing."""
+        known = self._tables.get(entry.table)
+        if known is None or known.last is None:
+            return None
+        return known.last.age(entry.table, entry.key, number_of(entry))
+
     def apply(self, entry: FeedEntry) -> None:
         """Make a change that another broker has made. It passes this feed as a change of its own.
 
@@ -248,7 +282,11 @@ class ChangeFeed:
             raise ValueError(f"change {entry.sequence}: this broker has no table {entry.table}")
         make = known.restore if own and known.restore is not None else known.apply
         try:
-            with nullcontext() if self.stamps is None else self.stamps.receiving(stamp_of(entry)):
+            with ExitStack() as context:
+                if known.last is not None:
+                    context.enter_context(known.last.receiving(number_of(entry)))
+                if self.stamps is not None:
+                    context.enter_context(self.stamps.receiving(stamp_of(entry)))
                 make(entry.key, entry.value)
         except _MALFORMED as error:
             raise ValueError(f"change {entry.sequence} of {entry.table} {entry.key!r}: {error!r}") from error

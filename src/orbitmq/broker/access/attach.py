@@ -21,7 +21,9 @@ def attach(host: Host) -> Attachment:
     s = host.services
     accounts = PlainAclFiles(s.runtime, s.config, s.events) if s.config.reads_accounts else None
     tables = BrokerAccess(
+        s.runtime.clock,
         s.config,
+        s.role,
         s.feed,
         s.events,
         s.metadata.save,

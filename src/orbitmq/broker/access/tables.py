@@ -13,16 +13,24 @@ from orbitmq.broker.change_feed import ACLS, USERS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, RightsChanged
+from orbitmq.broker.last_changes import LastChanges
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
+from orbitmq.broker.role import TAKES_MESSAGES, Role, RoleState
 from orbitmq.errors import StartError
+from orbitmq.message.reserved import MASTER_ID
 from orbitmq.runtime.kept_secrets import KeptSecrets
+from orbitmq.runtime.seam import Clock
 from orbitmq.wire.errors import RemotingError
+
+# The roles in which users and rules are changed by requests. A slave's own ones are those of its master.
+_CHANGES = frozenset({*TAKES_MESSAGES, Role.ACTING_MASTER})
 
 
 class BrokerAccess(Component):
     """Users and rules, kept in ``config/users.json`` and ``config/acls.json``.
 
-    They are read even without authentication, so that they exist when it is switched on again.
+    They are read even without authentication, so that they exist when it is switched on again. Each has the
+    number of its last change, and deleted ones that of their deletion: see :class:`LastChanges`.
 
     Args:
         written: returns when the changes of the tables are on the device.
@@ -35,7 +43,9 @@ class BrokerAccess(Component):
 
     def __init__(
         self,
+        clock: Clock,
         config: BrokerConfig,
+        role: RoleState,
         feed: ChangeFeed,
         events: Events,
         written: Callable[..., Awaitable[object]],
@@ -44,12 +54,17 @@ class BrokerAccess(Component):
         accounts: PlainAclFiles | None = None,
     ) -> None:
         self._config = config
+        self._role = role
+        self._feed = feed
         self._kept = kept
         self._rewrite = rewrite
         self._accounts = accounts
+        self._started = False
         self.written = written
+        last = self._last = LastChanges(clock.now_ms, self._counts)
 
         def changed(table: str, name: str, value: object) -> None:
+            last.changed(table, name, deleted=value is None)
             feed.changed(table, name, value)
             events.publish(RightsChanged(name))
 
@@ -63,13 +78,30 @@ class BrokerAccess(Component):
                 items=lambda: [(user.name, user) for user in self.users.all()],
                 restore=self._restore_user,
                 kept=kept.out,
+                last=last,
             ),
         )
         # A broker that knows a user knows all rules of that user.
         feed.register(
             ACLS,
-            FedTable(Acl.plain, self._apply_acl, items=self.rules.all, whole=lambda name: (USERS, name)),
+            FedTable(
+                Acl.plain,
+                self._apply_acl,
+                items=self.rules.all,
+                whole=lambda name: (USERS, name),
+                last=last,
+            ),
         )
+
+    def _counts(self, deleted: bool) -> bool:
+        """Whether a change here is later than all that are known.
+
+        Users of the settings are made at each start where they are missing: that undoes no change of another
+        broker. A master's settings bring a deleted user back.
+        """
+        if not self._started:
+            return deleted and self._config.broker_id == MASTER_ID
+        return self._role.role in _CHANGES
 
     async def start(self) -> None:
         """Create the super users that the settings name, and users of accounts, unless they exist.
@@ -80,8 +112,11 @@ class BrokerAccess(Component):
         """
         if self._kept.encrypts:
             self._rewrite(USERS)  # with the newest key, also what stands there in clear
-        if not self._config.authentication_enabled:
-            return
+        if self._config.authentication_enabled:
+            await self._begin()
+        self._started = True
+
+    async def _begin(self) -> None:
         try:
             if self._accounts is not None:
                 _, mapped = await self._accounts.read()
@@ -100,32 +135,45 @@ class BrokerAccess(Component):
                     self.rules.put(name, mapped.acls[name])
 
     def _apply_user(self, name: str, value: Mapping[str, Any] | None) -> None:
-        if value is None:
-            self.users.remove(name)
-        elif (user := User.from_plain(name, value)) != self.users.get(name):
+        user = None if value is None else User.from_plain(name, value)
+        if user == self.users.get(name):
             # A master tells all users whenever a link begins: requests of unchanged ones wait on.
+            self._same(USERS, name, user)
+        elif user is None:
+            self.users.remove(name)
+        else:
             self.users.put(user)
+
+    def _same(self, table: str, name: str, value: object) -> None:
+        """A received change leaves the value as it is. It may be later all the same."""
+        if self._last.is_news(table, name, deleted=value is None):
+            self._last.changed(table, name, deleted=value is None)
+            self._feed.changed(table, name, value)
 
     def _restore_user(self, name: str, value: Mapping[str, Any] | None) -> None:
         self._apply_user(name, None if value is None else self._kept.into(value))
 
     def _apply_acl(self, name: str, value: Mapping[str, Any] | None) -> None:
-        if value is None:
+        acl = None if value is None else Acl.from_plain(value)
+        if acl == self.rules.get(name):
+            self._same(ACLS, name, acl)
+        elif acl is None:
             self.rules.remove(name)
-        elif (acl := Acl.from_plain(value)) != self.rules.get(name):
+        else:
             self.rules.put(name, acl)
 
     def tables(self) -> Sequence[Table]:
         return (
-            Table(USERS, _UsersFile(self.users, self._kept), private=True),
-            Table(ACLS, _AclsFile(self.rules), private=True),
+            Table(USERS, _UsersFile(self.users, self._kept, self._last), private=True),
+            Table(ACLS, _AclsFile(self.rules, self._last), private=True),
         )
 
 
 class _UsersFile:
-    def __init__(self, users: Users, kept: KeptSecrets) -> None:
+    def __init__(self, users: Users, kept: KeptSecrets, last: LastChanges) -> None:
         self._users = users
         self._kept = kept
+        self._last = last
 
     def file_text(self) -> Iterator[str]:
         """``users.json``, piece by piece."""
@@ -133,25 +181,32 @@ class _UsersFile:
             (quoted(user.name), pretty_value(self._kept.out(user.plain()), "\n\t\t"))
             for user in self._users.all()
         ]
-        return file_text([("users", entries)])
+        return file_text([("users", entries), *_beside(self._last, USERS)])
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``users.json``."""
-        self._users.load(
-            User.from_plain(name, self._kept.into(plain))
-            for name, plain in (content.get("users") or {}).items()
-        )
+        found = content.get("users") or {}
+        self._users.load(User.from_plain(name, self._kept.into(plain)) for name, plain in found.items())
+        self._last.restore(USERS, found, content)
 
 
 class _AclsFile:
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, last: LastChanges) -> None:
         self._rules = rules
+        self._last = last
 
     def file_text(self) -> Iterator[str]:
         """``acls.json``, piece by piece."""
         entries = [(quoted(name), pretty_value(acl.plain(), "\n\t\t")) for name, acl in self._rules.all()]
-        return file_text([("acls", entries)])
+        return file_text([("acls", entries), *_beside(self._last, ACLS)])
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``acls.json``."""
-        self._rules.load((name, Acl.from_plain(plain)) for name, plain in (content.get("acls") or {}).items())
+        found = content.get("acls") or {}
+        self._rules.load((name, Acl.from_plain(plain)) for name, plain in found.items())
+        self._last.restore(ACLS, found, content)
+
+
+def _beside(last: LastChanges, table: str) -> list[tuple[str, str]]:
+    """What a table's file keeps beside its values."""
+    return [(name, pretty_value(value, "\n\t")) for name, value in last.plain(table).items()]

@@ -19,6 +19,7 @@ from orbitmq.wire.errors import RemotingError
 # master hands additions and moved offsets to its master.
 _KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
 # Deletions are refused at an acting master: its returning master still has the topic and would restore it.
+# Users and rules record their deletions, so these last.
 _DELETES = frozenset({Role.MASTER})
 ROLES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,
@@ -34,7 +35,7 @@ ROLES = {
     RequestCode.SET_QUOTA: _KEEPS,
     RequestCode.AUTH_CREATE_USER: _KEEPS,
     RequestCode.AUTH_UPDATE_USER: _KEEPS,
-    RequestCode.AUTH_DELETE_USER: _DELETES,
+    RequestCode.AUTH_DELETE_USER: _KEEPS,
     RequestCode.AUTH_CREATE_ACL: _KEEPS,
     RequestCode.AUTH_UPDATE_ACL: _KEEPS,
     RequestCode.AUTH_DELETE_ACL: _KEEPS,

@@ -36,7 +36,8 @@ class Hello(msgspec.Struct, frozen=True):
             shorter.
         user: a follower's: whose keys it has; empty: it proves nothing.
         number, proof: see :mod:`orbitmq.replication.link.proof`.
-        seals: tables are sealed if both sides do so and have proved themselves.
+        seals: tables are sealed if both sides do so and have proved themselves. Builds that record no last
+            changes of users know the field by another name: they are told no users.
     """
 
     cluster: str
@@ -59,7 +60,7 @@ class Hello(msgspec.Struct, frozen=True):
     user: str = ""
     number: str = ""
     proof: str = ""
-    seals: bool = False
+    seals: bool = msgspec.field(default=False, name="sealsRecorded")
 
     def encode(self) -> bytes:
         """The whole frame."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from msgspec import UNSET
 
@@ -12,6 +13,7 @@ from orbitmq.broker.change_feed import ACTED, SECRET, UNTOLD, USERS, ChangeFeed,
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, ResetHeard, TablesTold
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
+from orbitmq.broker.stamps import Age
 from orbitmq.replication.link.peers import PeerLink, Peers
 from orbitmq.replication.link.stream import FrameKind
 from orbitmq.replication.members.lock_copy import LockCopy
@@ -30,6 +32,7 @@ from orbitmq.replication.state.frames import (
 )
 from orbitmq.replication.state.inbox import Action, Complete, Inbox
 from orbitmq.replication.state.lagging_followers import LaggingFollowers
+from orbitmq.replication.state.later_changes import LaterChanges
 from orbitmq.replication.state.merge_rules import MergeRules
 from orbitmq.replication.state.seen_by_follower import SeenByFollower
 from orbitmq.replication.state.shadow import Shadow
@@ -100,6 +103,7 @@ class StateExchange(Component):
             feed, role, self.terms, self.acted, self._lagging, self._unsynced, self._tell_own, locks.follows
         )
         self._telling = Telling(clock, role, feed, self._lagging, durable, locks, self._stamp, self._spawn)
+        self._later = LaterChanges(feed, self._apply, self._telling.tell_recorded)
         self._seen_by = SeenByFollower()
         self._started = False
         self._ends_to_act = False
@@ -231,7 +235,7 @@ class StateExchange(Component):
             accepts = self._accepts.of_leader(link, frame)
         if self.shadow is not None:
             accepts = self.shadow.accepting(link.address, frame, accepts)
-        inbox.take(frame, accepts)
+        inbox.take(frame, partial(self._later.takes, link, accepts))
         link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
 
@@ -305,13 +309,14 @@ class StateExchange(Component):
 
     def _do(self, link: PeerLink, inbox: Inbox, action: Action) -> None:
         if isinstance(action, FeedEntry):
-            if inbox.is_outdated(action) and not self._is_news_yet(action):
+            if self._is_late(inbox, action):
                 return
             self._durable.owes_progress |= not link.is_master
             self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesTold(action.locks_in_s == 0))
         self._unsynced.heard()
+        self._later.told_all(link, action)
         if not action.asked:
             self._was_told = True
             self._unsynced.ends()
@@ -326,9 +331,13 @@ class StateExchange(Component):
             self._locks.taken(action.locks_in_s)
             asked.set_result(None)
 
-    def _is_news_yet(self, entry: FeedEntry) -> bool:
-        """Whether a received change counts although this broker has changed the same key since."""
-        return self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
+    def _is_late(self, inbox: Inbox, entry: FeedEntry) -> bool:
+        """Whether this broker has changed the key of a received change since, and its own change counts."""
+        age = self._feed.age(entry)
+        if age is None or age is Age.SAME:
+            is_news = self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
+            return inbox.is_outdated(entry) and not is_news
+        return age is Age.OLDER
 
     def _apply(self, entry: FeedEntry) -> None:
         self._applies = True
@@ -347,7 +356,8 @@ class StateExchange(Component):
 
         Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
         So are keys that it has got from us and dealt with since; ``acted`` is its id then. A leader that
-        tells no user says nothing of them: it asks nobody for keys, or the link is not sealed.
+        tells no user says nothing of them: it asks nobody for keys, or the link is not sealed. Keys that
+        record their last change: see :class:`LaterChanges`.
         """
         for name, table in self._feed.tables().items():
             if table.items is None or (name in SECRET and USERS not in complete.keys):
@@ -359,6 +369,8 @@ class StateExchange(Component):
                 version = (now.state_version, now.timestamp, now.counter)
             for key in [key for key, _ in table.items() if key not in told]:
                 if self._unsynced.has_changed(name, key):
+                    continue
+                if table.last is not None and table.last.of(name, key, deleted=False):
                     continue
                 done = acted is not None and self._seen_by.knew(acted, name, key)
                 if done or not complete.asked or complete.knows_whole(table, key):
@@ -382,6 +394,7 @@ class StateExchange(Component):
             if inbox is not None:
                 self._make_the_rest(link, inbox)
             self._accepts.closed(link)
+            self._later.closed(link)
             if (answer := self._asked.get(link)) is not None:
                 answer.cancel()
             return

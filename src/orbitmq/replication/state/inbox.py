@@ -24,11 +24,13 @@ class Complete:
         asked: this broker had asked for the tables.
         locks_in_s: after this many seconds no client relies on a queue lock missing here; ``None``: that
             is unknown.
+        forgotten: see :class:`Changes`.
     """
 
     keys: dict[str, set[str]]
     asked: bool
     locks_in_s: float | None = None
+    forgotten: int = 0
 
     def knows_whole(self, table: FedTable, key: str) -> bool:
         """Whether the sender knows the whole that ``key`` is a part of."""
@@ -87,7 +89,8 @@ class Inbox:
             if accept(entry):
                 self._waiting.append((behind, 0, entry))
         if frame.ends and self._keys is not None:
-            self._waiting.append((behind, 0, Complete(self._keys, frame.asked, frame.locks_in_s)))
+            complete = Complete(self._keys, frame.asked, frame.locks_in_s, frame.forgotten)
+            self._waiting.append((behind, 0, complete))
             self._keys = None
         self._waiting.append((behind, frame.sequence, None))
 

@@ -38,21 +38,29 @@ class Outbox:
         return [self._feed.entry(sequence, table, key, value) for (table, key), value in changed.items()]
 
 
-def everything(feed: ChangeFeed) -> Iterator[FeedEntry]:
+def everything(feed: ChangeFeed, *, recorded: bool = False) -> Iterator[FeedEntry]:
     """All that the tables hold, read step by step while the iterator goes on.
 
     Most tables give a list of their content when their turn comes. A later change is sent at once as a
-    separate change, so the list must not send that key again with its former value.
+    separate change, so the list must not send that key again with its former value. Deletions that a table
+    records belong to its content.
+
+    Args:
+        recorded: of the tables only that record when a key was changed.
     """
     changed: dict[tuple[str, str], object] = {}
     end = feed.subscribe(lambda table, key, value: changed.__setitem__((table, key), value))
     try:
         for name, table in feed.tables().items():
-            if table.items is not None:
+            if table.items is not None and (table.last is not None or not recorded):
                 for key, listed in table.items():
                     value = changed.get((name, key), listed)
                     if value is not None:
                         yield feed.entry(feed.sequence, name, key, value)
+            if table.last is not None:
+                for key in table.last.deleted(name):
+                    if (name, key) not in changed:
+                        yield feed.entry(feed.sequence, name, key, None)
     finally:
         end()
 
@@ -115,12 +123,15 @@ class SendingLink:
         acted_in: int = 0,
         anew: bool = False,
         locks_in_s: float | None = None,
+        forgotten: int = 0,
     ) -> Iterator[bytes]:
         """The payloads of the next frames with these entries; one at least."""
         if not self._sealed:
             entries = [entry for entry in entries if entry.table not in SECRET]
         told = max(self.told, sequence)
-        frame = Changes(self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew)
+        frame = Changes(
+            self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew, forgotten
+        )
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
@@ -128,7 +139,14 @@ class SendingLink:
                 term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in, anew=anew
             )
             yield from self.frames(
-                term, sequence, entries[half:], ends=ends, asked=asked, anew=anew, locks_in_s=locks_in_s
+                term,
+                sequence,
+                entries[half:],
+                ends=ends,
+                asked=asked,
+                anew=anew,
+                locks_in_s=locks_in_s,
+                forgotten=forgotten,
             )
             return
         self.number = frame.number

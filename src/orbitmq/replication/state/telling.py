@@ -233,7 +233,17 @@ class Telling:
             anew=stamp.anew,
             # A peer that did not ask does not begin to lead with our tables.
             locks_in_s=self._locks.complete_in_s(leads=asked) if ends and why is not Why.LED_SINCE else None,
+            forgotten=self._feed.forgotten if ends else 0,
         ):
+            link.send(FrameKind.STATE, payload)
+
+    def tell_recorded(self, link: PeerLink) -> None:
+        """Send our master the tables that record their changes: the later change counts, whoever leads."""
+        sending = self.links.get(link)
+        if sending is None:
+            return
+        entries = list(everything(self._feed, recorded=True))
+        for payload in sending.frames(self._stamp(True).term, self._feed.sequence, entries, asked=True):
             link.send(FrameKind.STATE, payload)
 
     # -- waiting -----------------------------------------------------------------------------------------
