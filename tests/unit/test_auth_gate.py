@@ -411,10 +411,19 @@ def test_what_is_no_user_is_refused() -> None:
         29,
         "password has white space at its beginning or end: strip what a file gave",
     )
-    kinds = attempt(create, "new", UserInfo(password="secret", user_type="Admin"), SUPER)
-    assert kinds == (29, "userType is 'Admin'; expected one of Super, Normal")
-    status = attempt(update, "app", UserInfo(user_status="on"), SUPER)
-    assert status == (29, "userStatus is 'on'; expected one of enable, disable")
+
+
+@pytest.mark.behaviour("AU-45")
+def test_an_unknown_type_or_status_changes_nothing() -> None:
+    table = users()
+    kind = (29, "userType is 'Admin'; expected one of Super, Normal")
+    status = (29, "userStatus is 'disabled'; expected one of enable, disable")
+    before = table.all()
+    assert attempt(table.create, "new", UserInfo(password="secret", user_type="Admin"), SUPER) == kind
+    assert attempt(table.create, "new", UserInfo(password="secret", user_status="disabled"), SUPER) == status
+    assert attempt(table.update, "app", UserInfo(user_type="Admin"), SUPER) == kind
+    assert attempt(table.update, "app", UserInfo(user_status="disabled"), SUPER) == status
+    assert table.all() == before
 
 
 @pytest.mark.behaviour("AU-17")
