@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.conversation.test_replication_keys import INNER, KEYS, ROOT, Stranger, greeting, users
-from tests.replicas import ACTING, MASTER, SLAVE, following, ha_port, role_of
+from tests.replicas import ACTING, MASTER, SLAVE, cut_off, following, ha_port, role_of
 
 from orbitmq import Credentials
+from orbitmq.admin import Admin
 from orbitmq.auth.rules import Acl
 from orbitmq.auth.users import User, UserStatus
 from orbitmq.broker.role import Role
@@ -265,6 +266,29 @@ async def test_an_acting_slave_refuses_as_its_master_and_hands_its_changes_over(
     assert found["rules"] == {}
     assert sorted(found["users"]) == ["app", "inner", "new", "old", "root"]
     assert not found["users"]["old"].is_enabled
+
+
+@pytest.mark.behaviour("AU-21", "AZ-08")
+async def test_a_slave_is_named_beside_its_master(world: World) -> None:
+    """Its users may be others: it is cut off here."""
+    both = ["broker-a", "broker-a (id 1)"]
+    async with Admin(world.name_server, runtime=world.runtime, credentials=ROOT) as admin:
+        assert list(await admin.access.create_user("app", SECRET)) == both
+        assert list(await admin.access.set_rule("app", "Topic:orders", ["Pub"])) == both
+        await world.until(lambda: alike(world))
+        cut_off(world)
+        await world.until(lambda: not following(world).transferring)
+        await change(world, MASTER, user_status="disable")
+        users_there = (await admin.access.users()).whole()
+        assert [(one.broker_name, one.is_enabled) for one in users_there if one.user == "app"] == [
+            (both[0], False),
+            (both[1], True),
+        ]
+        verdicts = (await admin.access.test("app", "Pub", "Topic:orders")).whole()
+        assert [(one.broker_name, one.allowed, one.why) for one in verdicts] == [
+            (both[0], False, "app is disabled"),
+            (both[1], True, "allowed by Topic:orders"),
+        ]
 
 
 @pytest.mark.behaviour("AU-37")

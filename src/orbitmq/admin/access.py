@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +34,8 @@ _STATUSES = {True: "enable", False: "disable"}
 class AccessAdmin:
     """Operations on users and rules, as ``Admin.access``.
 
-    Every change is made at all brokers, slaves too, and at all name servers that require keys.
+    Every change is made at all brokers, slaves too, and at all name servers that require keys. A slave is
+    named with its id: ``broker-a (id 1)``.
     """
 
     def __init__(self, cluster: ClusterClient) -> None:
@@ -220,7 +222,7 @@ class AccessAdmin:
 
     async def _ask(self, command: Command, read: Callable[[BrokerInfo, Command], T]) -> Answers[T]:
         """The answers of all brokers, and of the name servers that require keys. Others know no users."""
-        brokers = await self._cluster.brokers()
+        brokers = [_labelled(broker) for broker in await self._cluster.brokers()]
         if not brokers:
             raise NameServerError("the name server knows no broker")
         of_brokers, of_servers = await asyncio.gather(
@@ -242,6 +244,11 @@ class AccessAdmin:
     async def _tell(self, command: Command) -> Sequence[str]:
         answers = await self._ask(command, lambda server, _: server.name)
         return answers.partial(answers.names, NOT_DONE).whole()
+
+
+def _labelled(broker: BrokerInfo) -> BrokerInfo:
+    """A slave has the name of its master, and may have other users."""
+    return broker if broker.is_master else replace(broker, name=f"{broker.name} (id {broker.broker_id})")
 
 
 def _rules(broker_name: str, info: AclInfo) -> list[Rule]:
