@@ -9,7 +9,7 @@ from tests.conversation.console_browser import opened, sent
 from tests.conversation.test_console import EVERY, filled
 
 from orbitmq import ConsumeFrom, Message
-from orbitmq.console.history import MOST_LINES, MOST_POINTS, History, Series
+from orbitmq.console.history import MOST_LINES, MOST_POINTS, MOST_SERIES, History, Series
 from orbitmq.testing import World
 
 
@@ -45,6 +45,34 @@ def test_rates_of_topics_are_those_between_two_looks() -> None:
     assert history.note_ends(20_000, {"t": 20, "new": 25}) == {"t": 0.0, "new": 2.0}
     # After a long time nothing is said of the time between.
     assert history.note_ends(200_000, {"t": 9_999}) == {}
+
+
+@pytest.mark.behaviour("CS-46")
+def test_the_rate_of_one_topic_is_that_since_the_look_before() -> None:
+    history = History()
+    assert history.note_topic(1_000_000, "t", 10) is None
+    assert history.note_topic(1_001_000, "t", 99) is None
+    assert history.note_topic(1_010_000, "t", 60) == 5.0
+    assert history.note_topic(1_012_000, "t", 99) == 5.0
+    assert history.note_topic(1_020_000, "t", 10) == 0.0
+    assert history.note_topic(2_000_000, "t", 99) is None
+    for number in range(MOST_SERIES):
+        history.note_topic(2_000_000, str(number), 1)
+    assert history.note_topic(2_010_000, "t", 100) is None
+
+
+@pytest.mark.behaviour("CS-46")
+async def test_the_page_of_a_topic_has_its_rate_and_the_time_it_keeps(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    await sent(world, "t", b"1", queues=1)
+    async with world.producer() as producer, opened(world) as browser:
+        assert (await browser.json("/topics/t"))["facts"]["in_rate"] is None
+        await world.sleep(10)
+        for _ in range(20):
+            await producer.send(Message("t", b"2"))
+        page = await browser.json("/topics/t")
+        assert page["facts"]["in_rate"] == pytest.approx(2, rel=0.1)
+        assert page["facts"]["kept"] == page["queues"][0]["kept"] == pytest.approx(10, rel=0.1)
 
 
 @pytest.mark.behaviour("CS-35")

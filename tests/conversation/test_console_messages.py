@@ -183,10 +183,19 @@ async def test_a_member_consumes_a_message_from_its_page(orbitmq_world: World) -
     async with running(consumer, handle, "t"), opened(orbitmq_world, write=True) as browser:
         await orbitmq_world.sleep(5)
         [member] = (await browser.json("/groups/g"))["members"]
-        fields = {"id": message_id, "topic": "t", "group": "g", "member": member["member"]}
+        page = await browser.text(f"/messages/{message_id}", topic="t")
+        # The member is chosen, not typed.
+        assert f"<option>g {member['member']}</option>" in page
+        fields = {"id": message_id, "topic": "t", "member": f"g {member['member']}"}
         said = await browser.done("message-consume", fields)
         assert said == f"{member['member']} answers after 0.0 s: success"
         assert handled == [b"1", b"1"]
-        answer = await browser.send("message-consume", {**fields, "member": ""})
-        assert (answer.status_code, "member: the field is empty" in answer.text) == (400, True)
-        assert (await browser.json("/audit"))["changes"][1]["after"] == "g success"
+        for wrong, what in (("", "the field is empty"), ("g", "expected a group and the client id")):
+            answer = await browser.send("message-consume", {**fields, "member": wrong})
+            assert (answer.status_code, f"member: {what}" in answer.text) == (400, True)
+        assert (await browser.json("/audit"))["changes"][2]["after"] == "g success"
+    async with opened(orbitmq_world, write=True) as browser:
+        await orbitmq_world.sleep(5)
+        assert "No group that reads this queue has a member" in await browser.text(
+            f"/messages/{message_id}", topic="t"
+        )

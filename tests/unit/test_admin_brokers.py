@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orbitmq.admin import BrokerInfo, BrokerState
-from orbitmq.admin.brokers import states
+from orbitmq.admin.brokers import followers_text, states
 from orbitmq.cli.cluster import _in_sync
 from orbitmq.cli.view import plain
+from orbitmq.wire.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
 
 A0 = BrokerInfo("c", "a", 0, "h0:1")
 A1 = BrokerInfo("c", "a", 1, "h1:1")
@@ -44,6 +45,23 @@ def test_a_master_says_for_how_long_it_has_not_heard_a_slave() -> None:
 def test_a_follower_that_tells_no_id_is_known_by_its_host() -> None:
     master = ours("master", 100, followers=FOLLOWERS.replace('"1"', '"h1"'))
     assert states([(A0, master), (A1, ours("slave", 50))])[1].lag == 0.25
+
+
+def test_slaves_of_a_rocketmq_master_are_known_by_the_host_of_their_connection() -> None:
+    told = HARuntimeInfo(
+        master=True,
+        ha_connection_info=[
+            HAConnectionRuntimeInfo(addr="/h1:4711", diff=60, in_sync=True),
+            HAConnectionRuntimeInfo(addr="h2:1", diff=-5),
+            HAConnectionRuntimeInfo(addr="h2:2", diff=7),
+        ],
+    )
+    master = {"brokerActive": "true", "commitLogMaxOffset": "100", "followers": followers_text(told)}
+    others = [(replace(A1, broker_id=at, address=f"h{at}:1"), {"commitLogMaxOffset": "50"}) for at in (1, 2)]
+    first, second = states([(A0, master), *others])[1:]
+    assert (first.lag_bytes, first.lag, first.in_sync) == (60, None, True)
+    # Which of the two connections of a host is which slave is not told.
+    assert (second.lag_bytes, second.in_sync) == (50, None)
 
 
 def test_without_a_leader_that_knows_it_the_longest_log_counts() -> None:

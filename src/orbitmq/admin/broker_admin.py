@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from orbitmq.admin.answers import LeftOut, Partial, left_out
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.brokers import states
+from orbitmq.admin.brokers import FOLLOWERS, followers_text, states
 from orbitmq.admin.cluster_client import FAILURES, ClusterClient
 from orbitmq.admin.draining import Reader, readers_of
 from orbitmq.admin.model import BrokerInfo, BrokerState, ServerCertificate
@@ -16,6 +17,7 @@ from orbitmq.errors import BrokerError, NameServerError
 from orbitmq.settings import properties_text
 from orbitmq.transport.errors import TlsError, TransportError
 from orbitmq.wire import all_headers as headers
+from orbitmq.wire.bodies.ha import HARuntimeInfo
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -52,6 +54,30 @@ class BrokerAdmin:
                 return broker, str(error)
 
         return states(await asyncio.gather(*map(status, await self._cluster.brokers())))
+
+    async def replicas(self, name: str) -> Sequence[BrokerState]:
+        """The state of the brokers of one name: a master and its slaves. RocketMQ's masters are asked for the
+        lag of their slaves, too, and for whether these are in sync.
+
+        Raises:
+            NameServerError: no name server answers.
+        """
+
+        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+            try:
+                told = await self.runtime(broker.address)
+            except FAILURES as error:
+                return broker, str(error)
+            if broker.is_master and FOLLOWERS not in told:
+                with suppress(*FAILURES):  # brokers before 5.0 have no such request
+                    answer = await self._cluster.ask(
+                        broker.address, Command(RequestCode.GET_BROKER_HA_STATUS)
+                    )
+                    told[FOLLOWERS] = followers_text(HARuntimeInfo.decode(answer.body))
+            return broker, told
+
+        own = [one for one in await self._cluster.brokers() if one.name == name]
+        return states(await asyncio.gather(*map(status, own)))
 
     async def without_master(self, *, cluster: str | None = None) -> Sequence[str]:
         """Names of broker groups whose slaves are online and whose master is not: changes are not made there.

@@ -11,14 +11,17 @@ import msgspec
 from orbitmq.admin.model import BrokerInfo, BrokerState
 from orbitmq.message.numbers import whole_number
 from orbitmq.transport.address import parse_address
+from orbitmq.wire.bodies.ha import HARuntimeInfo
 
 Status = Mapping[str, str]
+# The line of brokerStatus with the slaves of a master, as JSON.
+FOLLOWERS = "followers"
 
 
 @dataclass(frozen=True, slots=True)
 class _Follower:
     behind_bytes: int
-    behind: float
+    behind: float | None
     in_sync: bool
     silent: float | None
 
@@ -79,11 +82,11 @@ def _beside(
 
 def _followers(status: Status) -> dict[str, _Follower]:
     try:
-        table: Any = msgspec.json.decode(status.get("followers", "{}"))
+        table: Any = msgspec.json.decode(status.get(FOLLOWERS, "{}"))
         return {
             str(key): _Follower(
                 int(each["behindBytes"]),
-                int(each["behindMs"]) / 1000,
+                int(each["behindMs"]) / 1000 if "behindMs" in each else None,
                 bool(each["inSync"]),
                 int(each["silentMs"]) / 1000 if "silentMs" in each else None,
             )
@@ -91,6 +94,19 @@ def _followers(status: Status) -> dict[str, _Follower]:
         }
     except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError):
         return {}
+
+
+def followers_text(info: HARuntimeInfo) -> str:
+    """The slaves of a RocketMQ master in the form of OrbitMQ's line, by host. Several slaves of one host are
+    left out: which is which is not told.
+    """
+    hosts = [one.addr.lstrip("/").rpartition(":")[0] for one in info.ha_connection_info]
+    table = {
+        host: {"behindBytes": max(0, one.diff), "inSync": one.in_sync}
+        for host, one in zip(hosts, info.ha_connection_info, strict=True)
+        if hosts.count(host) == 1
+    }
+    return msgspec.json.encode(table).decode()
 
 
 def _share(text: str | None) -> float | None:

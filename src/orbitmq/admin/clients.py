@@ -73,14 +73,20 @@ class ClientAdmin:
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
-    async def list(self, *, group: str | None = None) -> Partial[Sequence[ConnectedClient]]:
+    async def list(
+        self, *, group: str | None = None, address: str | None = None
+    ) -> Partial[Sequence[ConnectedClient]]:
         """The connected producers and consumers, of one group or of all but RocketMQ's own.
 
+        Args:
+            address: of a live broker; only its connections are listed.
+
         Raises:
+            ValidationError: no broker is registered at ``address``.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         answers = await self._cluster.at_each(
-            await self._cluster.leaders(), lambda broker: self._at(broker, group)
+            await self._brokers(address), lambda broker: self._at(broker, group)
         )
         found: dict[tuple[str, str, str], ConnectedClient] = {}
         for broker, clients in answers.pairs:
@@ -122,6 +128,14 @@ class ClientAdmin:
             group, client_id, dict(sorted(info.properties.items())), queues, info.jstack or ""
         )
         return Partial(running, answer.left_out)
+
+    async def _brokers(self, address: str | None) -> Sequence[BrokerInfo]:
+        if address is None:
+            return await self._cluster.leaders()
+        found = [one for one in await self._cluster.brokers() if one.address == address]
+        if not found:
+            raise ValidationError(f"address: no broker is registered at {address[:80]}")
+        return found
 
     async def _at(self, broker: BrokerInfo, group: str | None) -> Sequence[ConnectedClient]:
         producers, names = await asyncio.gather(self._producers(broker), self._groups(broker, group))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -302,7 +302,8 @@ class Console:
         query = request.query_params
         asked = Asked(parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
         cluster = _name(request)
-        page = await page_of(self._cluster(request, session), asked, partial(self._undo, cluster))
+        making = page_of(self._cluster(request, session), asked, partial(self._undo, cluster))
+        page = await _unless_left(request, making)
         if page is not None and len(parts) == 2 and parts[0] == "groups":
             page = replace(page, links=(*page.links, *self._undo_links(cluster, parts[1])))
         return page
@@ -464,6 +465,23 @@ def _name(request: Request) -> str:
 def _address(request: Request) -> str:
     """The address of the peer, whatever a header says."""
     return request.client.host if request.client else ""
+
+
+async def _unless_left(request: Request, work: Coroutine[Any, Any, Page | None]) -> Page | None:
+    """The page that is made by the work; ``None``: the browser has left before, and the work is ended."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    making, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait((making, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await making if making.done() else None
+    finally:
+        making.cancel()
+        leaving.cancel()
+        await asyncio.gather(making, leaving, return_exceptions=True)
 
 
 def _is_of_program(request: Request) -> bool:

@@ -1,18 +1,38 @@
-"""Brokers: all of them, and one with its state and settings."""
+"""Brokers: all of them, and one with its replicas, connections, settings and state."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, BrokerState, ConnectedClient, Partial
+from orbitmq.console.asking import names, optional
+from orbitmq.console.clients import COLUMNS, rows_of
 from orbitmq.console.history import History
-from orbitmq.console.model import Column, Field, Form, Page, Row, Table, said
-from orbitmq.console.overview import broker_rows, columns_of, statuses
+from orbitmq.console.model import Column, Facts, Field, Form, Page, Row, Table, path_of, said
+from orbitmq.console.overview import broker_row, broker_rows, columns_of, statuses
 from orbitmq.console.rights import ADMIN
+from orbitmq.durations import instant
+from orbitmq.message.numbers import whole_number
 from orbitmq.wording import masked
 
-PAIRS = (Column("name", "code"), Column("value", "long"))
+# How much of the page's deadline may be used for the connections: consumers are asked for by group.
+CONNECTIONS_S: Final = 1.6
+# Connections on the page; the page of all clients can be searched and has all.
+MOST_CONNECTIONS: Final = 100
+PAIRS: Final = (Column("name", "code"), Column("value", "long"))
+REPLICAS: Final = (
+    Column("address", "code", "/brokers/{address}"),
+    Column("id", "number"),
+    Column("role"),
+    Column("sync", "state"),
+    Column("behind", "bytes"),
+    Column("behind_for", "seconds"),
+    Column("log_end", "number"),
+    Column("epoch", "number"),
+    Column("problem", "long"),
+)
 
 
 async def brokers(admin: Admin, history: History, now_ms: int) -> Page:
@@ -22,31 +42,103 @@ async def brokers(admin: Admin, history: History, now_ms: int) -> Page:
     return Page("brokers", "", said("count_brokers", n=len(rows)), (table,))
 
 
-async def broker(admin: Admin, address: str) -> Page:
-    """State and settings of one registered broker; no other address is asked."""
+async def broker(admin: Admin, address: str, key: str, history: History, now_ms: int) -> Page:
+    """One registered broker; no other address is asked.
+
+    Args:
+        key: the setting that the form is about; empty: none yet.
+    """
     known = [one for one in await admin.brokers.list() if one.address == address]
     if not known:
         return Page("brokers", address, said("no_broker_at", "bad", address=address))
-    state, settings = await asyncio.gather(admin.brokers.runtime(address), admin.brokers.settings(address))
-    change = Form(
+    state, settings, replicas, clients = await asyncio.gather(
+        admin.brokers.runtime(address),
+        admin.brokers.settings(address),
+        admin.brokers.replicas(known[0].name),
+        _connections(admin, address),
+    )
+    own = next(one for one in replicas if one.broker.address == address)
+    row = broker_row(own, state, history.disks.note(now_ms, address, state))
+    started_ms = whole_number(state.get("bootTimestamp", ""))
+    facts = Facts(
+        (
+            ("role", own.role, "text"),
+            ("version", row["version"], "text"),
+            ("started", None if started_ms is None else instant(started_ms), "time"),
+            ("in_rate", row["in_rate"], "number"),
+            ("out_rate", row["out_rate"], "number"),
+            ("disk_used", row["disk_used"], "share"),
+            ("full_in", row["full_in"], "seconds"),
+            ("connections", None if clients is None else len(clients.found), "number"),
+        )
+    )
+    copies = list(map(_replica, replicas))
+    form = path_of("brokers", address) + "?key={name}#change_setting"
+    connected = Table(
+        "connections",
+        [column for column in COLUMNS if column.key != "brokers"],
+        rows_of(clients.found[:MOST_CONNECTIONS]) if clients else [],
+        "no_clients" if clients else "connections_late",
+    )
+    blocks = (
+        facts,
+        Table("replicas", _filled(REPLICAS, copies), copies),
+        connected,
+        _setting(address, key, masked(key, settings.get(key, ""))),
+        Table(
+            "settings", (Column("name", "code", form), Column("value", "long")), _pairs(settings), long=True
+        ),
+        Table("state", PAIRS, _pairs(state)),
+    )
+    left_out = names(clients.left_out if clients else ())
+    more = clients is not None and len(clients.found) > MOST_CONNECTIONS
+    notes = [said("connections_more", n=MOST_CONNECTIONS)] if more else []
+    return Page("brokers", f"{known[0].name} ({address})", None, blocks, (), notes, left_out)
+
+
+async def _connections(admin: Admin, address: str) -> Partial[Sequence[ConnectedClient]] | None:
+    """The clients that are connected to a broker; ``None``: it has too many groups to know in time."""
+    try:
+        async with asyncio.timeout(CONNECTIONS_S):
+            return await optional(admin.clients.list(address=address), ())
+    except TimeoutError:
+        return None
+
+
+def _replica(one: BrokerState) -> Row:
+    sync = {True: "in_sync", False: "not_in_sync", None: ""}[one.in_sync]
+    return {
+        "address": one.broker.address,
+        "id": one.broker.broker_id,
+        "role": one.role,
+        "sync": "silent" if one.problem else sync,
+        "behind": one.lag_bytes,
+        "behind_for": one.lag,
+        "log_end": one.log_end,
+        "epoch": one.epoch,
+        "problem": one.problem,
+    }
+
+
+def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
+    """The columns with a value in at least one row: RocketMQ's brokers tell less than OrbitMQ's."""
+    return [column for column in columns if any(row[column.key] not in (None, "") for row in rows)]
+
+
+def _setting(address: str, key: str, value: str) -> Form:
+    return Form(
         "/do/broker-setting",
         "save",
         (
             Field("address", "hidden", address),
-            Field("key", required=True, hint="hint_setting"),
-            Field("value"),
+            Field("key", value=key, required=True, hint="hint_setting"),
+            Field("value", value=value),
         ),
         post=True,
         title="change_setting",
         note=said("note_setting"),
         needs=ADMIN,
     )
-    tables = (
-        Table("settings", PAIRS, _pairs(settings), long=True),
-        change,
-        Table("state", PAIRS, _pairs(state)),
-    )
-    return Page("brokers", f"{known[0].name} ({address})", None, tables)
 
 
 def _pairs(table: Mapping[str, str]) -> list[Row]:

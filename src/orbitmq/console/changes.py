@@ -76,7 +76,11 @@ async def send_again(cluster: Cluster, fields: Fields) -> Done:
 async def consume_now(cluster: Cluster, fields: Fields) -> Done:
     """Let one member of a group handle a stored message now."""
     message_id, topic = field_of(fields, "id"), field_of(fields, "topic")
-    group, member = field_of(fields, "group"), field_of(fields, "member")
+    group, _, member = field_of(fields, "member").partition(" ")
+    if not member:
+        raise ValidationError(
+            "member: expected a group and the client id of its member, with a space between"
+        )
     found = await cluster.admin.messages.consume(message_id, group, member, topic=topic)
     outcome = f"{found.outcome}: {found.remark}" if found.remark else found.outcome
     tone: Tone = "good" if found.succeeded else "warn"

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from orbitmq.admin import Admin
+from collections.abc import Sequence
+from typing import Final
+
+from orbitmq.admin import Admin, ConnectedClient
 from orbitmq.console.asking import names
 from orbitmq.console.model import Column, Link, Page, Row, Table, path_of, said
+
+COLUMNS: Final = (
+    Column("client", "code", "/clients/{group}?id={client}&role={role}"),
+    Column("role"),
+    Column("group"),
+    Column("address", "code"),
+    Column("language"),
+    Column("version", "release"),
+    Column("brokers", "long"),
+)
 
 
 async def clients(admin: Admin) -> Page:
     answer = await admin.clients.list()
-    rows = [
+    rows = rows_of(answer.found)
+    table = Table("clients", COLUMNS, rows, "no_clients", long=True)
+    return Page("clients", "", said("count_clients", n=len(rows)), (table,), left_out=names(answer.left_out))
+
+
+def rows_of(found: Sequence[ConnectedClient]) -> list[Row]:
+    """Connected clients as rows."""
+    return [
         {
             "role": one.role,
             "group": one.group,
@@ -19,19 +39,8 @@ async def clients(admin: Admin) -> Page:
             "version": one.version,
             "brokers": ", ".join(one.brokers),
         }
-        for one in answer.found
+        for one in found
     ]
-    columns = (
-        Column("client", "code", "/clients/{group}?id={client}&role={role}"),
-        Column("role"),
-        Column("group"),
-        Column("address", "code"),
-        Column("language"),
-        Column("version", "number"),
-        Column("brokers", "long"),
-    )
-    table = Table("clients", columns, rows, "no_clients", long=True)
-    return Page("clients", "", said("count_clients", n=len(rows)), (table,), left_out=names(answer.left_out))
 
 
 async def client(admin: Admin, group: str, client_id: str, role: str, *, stacks: bool) -> Page:

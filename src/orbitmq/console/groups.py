@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, GroupSettings, IncompleteError, LeftOut, Move, Partial, QueueLag
+from orbitmq.admin import Admin, GroupSettings, LeftOut, Move, Partial, QueueLag
 from orbitmq.console.asking import names, optional
 from orbitmq.console.model import (
     Block,
@@ -27,7 +27,7 @@ from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
 from orbitmq.console.times import time_ms
 from orbitmq.durations import instant
-from orbitmq.errors import ValidationError
+from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, INT64, whole_number
 
@@ -126,7 +126,7 @@ async def group(admin: Admin, name: str) -> Page:
         Column("member", "code", "/clients/{group}?id={member}"),
         Column("address", "code"),
         Column("language"),
-        Column("version", "number"),
+        Column("version", "release"),
     )
     blocks: list[Block] = [facts, queues, Table("members", member_columns, members, "no_members")]
     if subscriptions:
@@ -145,11 +145,11 @@ async def group(admin: Admin, name: str) -> Page:
 
 
 async def _why(admin: Admin, name: str) -> Said:
-    """Why the group lags; when that takes too long, only that this is unknown."""
+    """Why the group lags; when that takes too long or a broker goes meanwhile, only that this is unknown."""
     try:
         async with asyncio.timeout(WHY_S):
             why = (await admin.groups.why(name)).found
-    except (TimeoutError, IncompleteError):
+    except (TimeoutError, OrbitError):
         return said("why_unknown", "warn")
     return plain(why.text, "warn" if why.lag else "good")
 

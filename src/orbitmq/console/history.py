@@ -87,6 +87,8 @@ class History:
         self.came, self.gone, self.topics = Series(), Series(), Series()
         self.disks = Disks()
         self._ends: tuple[int, Mapping[str, int]] | None = None
+        # Of the topics whose pages were open: when, the end then, and the rate since the look before.
+        self._looks: dict[str, tuple[int, int, float | None]] = {}
 
     def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Note the rates in the rows of the table of brokers."""
@@ -109,6 +111,21 @@ class History:
         }
         self.topics.note(at_ms, rates)
         return rates
+
+    def note_topic(self, at_ms: int, topic: str, end: int) -> float | None:
+        """The sum of the ends of one topic's queues; returns the rate since the look before, ``None``: there
+        was none in the last minute.
+        """
+        before_ms, before, rate = self._looks.pop(topic, (0, 0, None))
+        passed_ms = at_ms - before_ms
+        if passed_ms < STEP_MS:
+            self._looks[topic] = before_ms, before, rate
+            return rate
+        rate = round(max(0, end - before) * 1000 / passed_ms, 1) if passed_ms <= LONGEST_MS else None
+        self._looks[topic] = at_ms, end, rate
+        while len(self._looks) > MOST_SERIES:
+            del self._looks[next(iter(self._looks))]
+        return rate
 
 
 def _broker(row: Mapping[str, Any]) -> str:

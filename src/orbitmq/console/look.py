@@ -8,11 +8,23 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from orbitmq.console.model import Column, Page, Row, number_text, size_text, span_text, time_text, viewed
+from orbitmq.console.model import (
+    Column,
+    Page,
+    Row,
+    moment_text,
+    number_text,
+    release_text,
+    size_text,
+    span_text,
+    time_text,
+    viewed,
+)
 from orbitmq.console.places import Places
 from orbitmq.console.rights import OPERATOR, may
 from orbitmq.console.sessions import Session
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts
+from orbitmq.console.timeline import brief_text
 
 MENU: Final = (
     "overview",
@@ -31,10 +43,13 @@ MENU: Final = (
 # The colour of a state; all others have none.
 TONES: Final[Mapping[str, str]] = {
     "ok": "good",
+    "in_sync": "good",
     "done": "good",
     "passed": "good",
     "allowed": "good",
     "delivered": "good",
+    "success": "good",
+    "COMMIT_MESSAGE": "good",
     "running": "warn",
     "waiting": "warn",
     "paused": "warn",
@@ -42,20 +57,29 @@ TONES: Final[Mapping[str, str]] = {
     "off": "warn",
     "look": "warn",
     "handed_out": "warn",
+    "unknown": "warn",
+    "nothing returned": "warn",
+    "ROLLBACK_MESSAGE": "warn",
     "silent": "bad",
     "disk_full": "bad",
     "late": "bad",
     "failed": "bad",
+    "failure": "bad",
+    "exception": "bad",
+    "timeout": "bad",
     "refused": "bad",
     "trouble": "bad",
 }
 # Kinds whose values stand at the right.
-NUMBERS: Final = frozenset({"number", "bytes", "seconds"})
+NUMBERS: Final = frozenset({"number", "bytes", "seconds", "brief"})
 _TEXT_OF: Final[Mapping[str, Callable[[Any], str]]] = {
     "number": number_text,
     "bytes": size_text,
     "seconds": span_text,
+    "brief": brief_text,
     "time": time_text,
+    "moment": moment_text,
+    "release": release_text,
     "share": lambda value: "" if value is None else f"{value:.0%}",
 }
 

@@ -46,6 +46,9 @@ NEWEST: Final = MOST_SHOWN
 # The same with a filter, which most of them may not pass.
 FILTERED: Final = 5000
 MOST_QUEUES: Final = 4096
+# Groups whose online members are offered to consume a message now, and the time for finding them.
+MOST_GROUPS: Final = 10
+MEMBERS_S: Final = 0.8
 FROM: Final = ("newest", "first", "time", "offset")
 
 COLUMNS: Final = (
@@ -315,8 +318,14 @@ def _state(progress: QueueProgress, offset: int) -> str:
     return "handed_out" if progress.popped else "passed"
 
 
-async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodies: bool) -> Page:
-    """One message with all that is known of it."""
+async def message(
+    admin: Admin, message_id: str, topic: str, form: str, *, bodies: bool, operates: bool
+) -> Page:
+    """One message with all that is known of it.
+
+    Args:
+        operates: the forms for operators are shown; for them the online members of the groups are asked for.
+    """
     one = await admin.messages.get(message_id, topic=topic or None)
     progress = await optional(admin.groups.progress(), ())
     queue = MessageQueue(one.topic, one.broker_name, one.queue_id)
@@ -365,7 +374,7 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
         Column("committed", "number"),
     )
     blocks.append(Table("groups", columns, readers, "no_readers"))
-    links.append(Link("trace", path_of("traces", message_id)))
+    links.append(Link("trace", path_of("traces", message_id, topic=one.topic)))
     again = Form(
         "/do/message-again",
         "send_again",
@@ -374,22 +383,49 @@ async def message(admin: Admin, message_id: str, topic: str, form: str, *, bodie
         note=said("note_again"),
         needs=OPERATOR,
     )
-    consume = Form(
-        "/do/message-consume",
-        "consume_now",
-        (
-            Field("id", "hidden", message_id),
-            Field("topic", "hidden", one.topic),
-            Field("group", required=True),
-            Field("member", required=True, hint="hint_member"),
-        ),
-        post=True,
-        title="consume_now",
-        note=said("note_consume"),
-        needs=OPERATOR,
-        folded=True,
-    )
-    blocks += [again, consume]
+    blocks.append(again)
+    if operates:
+        groups = [str(row["group"]) for row in readers][:MOST_GROUPS]
+        blocks.append(_consuming(message_id, one, await _members(admin, one, groups)))
     notes = [said("as_command", command=f"orbitmq message get {message_id} --topic {one.topic}")]
     left_out = names(progress.left_out)
     return Page("messages", one.message_id, None, blocks, links, notes, left_out)
+
+
+async def _members(admin: Admin, message: ReceivedMessage, groups: Sequence[str]) -> Sequence[str]:
+    """The members of the groups that the message's broker reaches, as "GROUP CLIENT", as far as they are
+    known in time.
+    """
+    try:
+        async with asyncio.timeout(MEMBERS_S):
+            answers = await asyncio.gather(
+                *(optional(admin.clients.list(group=group), ()) for group in groups)
+            )
+    except TimeoutError:
+        return ()
+    return [
+        f"{one.group} {one.client_id}"
+        for answer in answers
+        for one in answer.found
+        if one.role == "consumer" and message.broker_name in one.brokers
+    ]
+
+
+def _consuming(message_id: str, message: ReceivedMessage, members: Sequence[str]) -> Form:
+    """The form that lets a member consume the message, if there is one."""
+    return Form(
+        "/do/message-consume",
+        "consume_now" if members else "",
+        (
+            Field("id", "hidden", message_id),
+            Field("topic", "hidden", message.topic),
+            Field("member", "select", options=members),
+        )
+        if members
+        else (),
+        post=True,
+        title="consume_now",
+        note=said("note_consume") if members else said("no_member_there", broker=message.broker_name),
+        needs=OPERATOR,
+        folded=True,
+    )

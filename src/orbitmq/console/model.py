@@ -10,14 +10,31 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
 from orbitmq.message.numbers import whole_number
+from orbitmq.wire.versions import name_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from orbitmq.console.timeline import Timeline
+
 Row = Mapping[str, Any]
-Block: TypeAlias = "Table | Facts | Form | Chart"
+Block: TypeAlias = "Table | Facts | Form | Chart | Timeline"
 Kind = Literal[
-    "text", "long", "snippet", "code", "number", "bytes", "seconds", "share", "time", "state", "body"
+    "text",
+    "long",
+    "snippet",
+    "code",
+    "number",
+    "bytes",
+    "seconds",
+    "brief",
+    "share",
+    "time",
+    "moment",
+    "state",
+    "step",
+    "release",
+    "body",
 ]
 Tone = Literal["", "good", "warn", "bad"]
 # Rows of a long table on one page.
@@ -136,7 +153,7 @@ class Form:
     """A form: a question (``post`` is false), or a change by its name.
 
     Attributes:
-        button: key of the button's text.
+        button: key of the button's text; empty: nothing can be sent.
         title: key of its heading; empty: none.
         danger: what it does cannot be undone.
         needs: the role that may make the change; empty: everyone.
@@ -281,6 +298,11 @@ def time_text(value: datetime | None) -> str:
     return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def moment_text(value: datetime | None) -> str:
+    """A time for a person, in UTC, to the millisecond."""
+    return "" if value is None else f"{time_text(value)}.{value.microsecond // 1000:03d}"
+
+
 def size_text(value: float | None) -> str:
     """A size for a person: 512 B, 1.9 KiB."""
     if value is None:
@@ -308,6 +330,11 @@ def span_text(value: float | None) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
     return f"{whole} s"
+
+
+def release_text(value: int | None) -> str:
+    """The release of a client from the number of its protocol: 5.3.3."""
+    return "" if value is None else name_of(value).removeprefix("v").replace("_", ".")
 
 
 def number_text(value: float | None) -> str:

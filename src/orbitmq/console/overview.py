@@ -142,12 +142,13 @@ def broker_rows(told: Sequence[tuple[BrokerInfo, Status | str]], history: Histor
     rows = []
     for state, (broker, answer) in zip(states(told), told, strict=True):
         status = {} if isinstance(answer, str) else answer
-        rows.append(_row(state, status, history.disks.note(now_ms, broker.address, status)))
+        rows.append(broker_row(state, status, history.disks.note(now_ms, broker.address, status)))
     history.note_brokers(now_ms, rows)
     return rows
 
 
-def _row(one: BrokerState, status: Status, outlook: Outlook) -> Row:
+def broker_row(one: BrokerState, status: Status, outlook: Outlook) -> Row:
+    """A broker as a row of the table of all."""
     full = (one.disk_used or 0) >= DISK_FULL
     state = (
         "silent" if one.problem else "disk_full" if full else "not_in_sync" if one.in_sync is False else "ok"

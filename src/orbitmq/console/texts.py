@@ -22,6 +22,10 @@ class Texts:
         """The text of that key."""
         return WORDS[key][self._at]
 
+    def state(self, value: str) -> str:
+        """The name of a state, or the state itself where a client or a broker made up the word."""
+        return WORDS.get(f"state.{value}", (value, value))[self._at]
+
     def of(self, sentence: Said | None) -> str:
         """A sentence with its values; a count of 1 takes the singular, if the language has one."""
         if sentence is None:

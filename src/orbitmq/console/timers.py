@@ -1,4 +1,4 @@
-"""Messages that wait for their time, and the traces of messages."""
+"""Messages that wait for their time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from orbitmq.admin import Admin
 from orbitmq.console.asking import names
 from orbitmq.console.model import Column, Field, Form, Page, Row, Table, said
 from orbitmq.console.rights import OPERATOR
-from orbitmq.durations import instant
 
 
 async def timers(admin: Admin) -> Page:
@@ -75,41 +74,3 @@ async def timer(admin: Admin, message_id: str) -> Page:
     )
     table = Table("timer", columns, rows)
     return Page("timers", message_id, None, (table, cancel) if one.state == "waiting" else (table,))
-
-
-def trace_form() -> Page:
-    form = Form("/traces", "search", (Field("id", required=True, hint="hint_trace"),), title="trace")
-    return Page("traces", "", said("choose_trace"), (form,))
-
-
-async def trace(admin: Admin, message_id: str) -> Page:
-    """The steps of a message, the oldest first, each with the time since the first."""
-    answer = await admin.messages.trace(message_id)
-    times = [one.at for one in answer.found if one.at is not None]
-    begin = min(times, default=instant(0))
-    rows = [
-        {
-            "at": one.at,
-            "after": None if one.at is None else (one.at - begin).total_seconds(),
-            "kind": one.kind,
-            "group": one.group,
-            "client": one.client,
-            "result": one.result,
-            "took": one.took,
-            "topic": one.topic or "",
-            "redeliveries": one.redeliveries,
-        }
-        for one in answer.found
-    ]
-    columns = (
-        Column("at", "time"),
-        Column("after", "seconds"),
-        Column("kind"),
-        Column("group", link="/groups/{group}"),
-        Column("client", "code"),
-        Column("result"),
-        Column("took", "seconds"),
-        Column("topic"),
-        Column("redeliveries", "number"),
-    )
-    return Page("traces", message_id, None, (Table("steps", columns, rows),), left_out=names(answer.left_out))

@@ -8,8 +8,10 @@ from typing import Final
 
 from orbitmq.admin import Admin, TopicSettings
 from orbitmq.console.asking import names, optional
-from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Table, path_of, said
+from orbitmq.console.history import History
+from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import ADMIN, OPERATOR
+from orbitmq.durations import datetime
 
 TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 PERMISSIONS: Final = {6: "read+write", 4: "read", 2: "write", 0: "none"}
@@ -45,7 +47,7 @@ async def topics(admin: Admin) -> Page:
     )
 
 
-async def topic(admin: Admin, name: str) -> Page:
+async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
     answer, settings, oldest, progress = await asyncio.gather(
         admin.topics.status(name),
         admin.topics.settings(),
@@ -57,7 +59,7 @@ async def topic(admin: Admin, name: str) -> Page:
         if each.queue.topic == name:
             lags[each.group] = lags.get(each.group, 0) + each.lag
     own = settings.found.get(name, {})
-    rows = [
+    rows: list[Row] = [
         {
             "broker": one.queue.broker_name,
             "queue": one.queue.queue_id,
@@ -66,6 +68,7 @@ async def topic(admin: Admin, name: str) -> Page:
             "messages": one.count,
             "oldest_message": oldest.found.get(one.queue) if one.count else None,
             "newest": one.newest,
+            "kept": _span(oldest.found.get(one.queue), one.newest) if one.count else None,
             "topic": name,
         }
         for one in answer.found
@@ -78,6 +81,7 @@ async def topic(admin: Admin, name: str) -> Page:
         Column("messages", "number"),
         Column("oldest_message", "time"),
         Column("newest", "time"),
+        Column("kept", "seconds"),
     )
     readers = Table(
         "groups",
@@ -92,7 +96,13 @@ async def topic(admin: Admin, name: str) -> Page:
             ("queues", len(rows), "number"),
             ("type", _first(own).attributes.get(_TYPE, "NORMAL"), "text"),
             ("permission", PERMISSIONS.get(_first(own).perm, "none"), "text"),
+            (
+                "in_rate",
+                history.note_topic(now_ms, name, sum(one.max_offset for one in answer.found)),
+                "number",
+            ),
             ("newest", newest, "time"),
+            ("kept", max((row["kept"] for row in rows if row["kept"] is not None), default=None), "seconds"),
         )
     )
     links = (
@@ -111,6 +121,11 @@ async def topic(admin: Admin, name: str) -> Page:
         links,
         left_out=left_out,
     )
+
+
+def _span(oldest: datetime | None, newest: datetime | None) -> float | None:
+    """The time between the oldest and the newest message of a queue, in seconds."""
+    return None if oldest is None or newest is None else max(0.0, (newest - oldest).total_seconds())
 
 
 def _first(own: Mapping[str, TopicSettings]) -> TopicSettings:

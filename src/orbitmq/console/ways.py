@@ -11,12 +11,23 @@ from orbitmq.admin import Admin
 from orbitmq.client.consumer.options import ReaderStart
 from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.producer.producer import Producer
-from orbitmq.console import access, brokers, charts, clients, groups, letters, messages, timers, topics
+from orbitmq.console import (
+    access,
+    brokers,
+    charts,
+    clients,
+    groups,
+    letters,
+    messages,
+    timers,
+    topics,
+    traces,
+)
 from orbitmq.console.asking import REQUEST_S, Asker
 from orbitmq.console.history import History
 from orbitmq.console.model import Page
 from orbitmq.console.overview import overview
-from orbitmq.console.rights import VIEWER, may
+from orbitmq.console.rights import OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session
 from orbitmq.errors import OrbitError, ValidationError
 
@@ -85,7 +96,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         if first == "timers" and query.get("id"):
             return await timers.timer(admin, query["id"].strip())
         if first == "traces":
-            return await timers.trace(admin, query["id"].strip()) if query.get("id") else timers.trace_form()
+            return await _trace(cluster, query["id"], query) if query.get("id") else traces.trace_form()
         makers: Mapping[str, Callable[[Admin], Awaitable[Page]]] = {
             "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
             "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
@@ -108,7 +119,11 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             stacks, role = bool(query.get("stacks")), query.get("role", "consumer")
             return await clients.client(admin, name, query.get("id", ""), role, stacks=stacks)
         if first == "traces":
-            return await timers.trace(admin, name)
+            return await _trace(cluster, name, query)
+        if first == "brokers":
+            key = query.get("key", "").strip()
+            make = partial(brokers.broker, admin, name, key, cluster.history, asked.now_ms)
+            return await cluster.asker.page((*parts, key), make)
         if (first, name) in FIXED:
             return FIXED[first, name]()
         if (first, name) == ("access", "~test"):
@@ -116,10 +131,9 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         if (first, name) == ("topics", "~delete"):
             return await _deleting(admin, asked.chosen)
         ones: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {
-            "topics": topics.topic,
+            "topics": partial(topics.topic, history=cluster.history, now_ms=asked.now_ms),
             "groups": groups.group,
             "dead-letters": partial(letters.letters, reader=cluster.reader, now_ms=asked.now_ms),
-            "brokers": brokers.broker,
             "access": access.one_user,
         }
         return await kept(partial(ones[first], admin, name)) if first in ones else None
@@ -159,6 +173,11 @@ async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) 
     return await makers[first, part](admin, name) if (first, part) in makers else None
 
 
+async def _trace(cluster: ClusterOfPages, message_id: str, query: Query) -> Page:
+    given = message_id.strip(), query.get("topic", "").strip()
+    return await cluster.asker.page(("traces", *given), partial(traces.trace, cluster.admin, *given))
+
+
 async def _deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
     if not chosen:
         raise ValidationError("chosen: no topic is chosen")
@@ -179,7 +198,12 @@ async def _messages(cluster: ClusterOfPages, asked: Asked) -> Page | None:
     if item:
         form = query.get("form", "text")
         return await messages.message(
-            cluster.admin, item, query.get("topic", "").strip(), form, bodies=bodies
+            cluster.admin,
+            item,
+            query.get("topic", "").strip(),
+            form,
+            bodies=bodies,
+            operates=may(asked.session.role, OPERATOR),
         )
     if cluster.searching >= MOST_SEARCHES:
         raise ValidationError(f"{MOST_SEARCHES} searches are under way: wait until one has ended")

@@ -25,6 +25,7 @@ class BrokerAdmin(_Part[admin.BrokerAdmin]):
 
     list = blocking(admin.BrokerAdmin.list)
     states = blocking(admin.BrokerAdmin.states)
+    replicas = blocking(admin.BrokerAdmin.replicas)
     without_master = blocking(admin.BrokerAdmin.without_master)
     runtime = blocking(admin.BrokerAdmin.runtime)
     readers = blocking(admin.BrokerAdmin.readers)

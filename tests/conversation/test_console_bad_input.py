@@ -1,0 +1,223 @@
+"""What browsers, clusters and strangers do to the console that no page of it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from tests.conversation.console_browser import HOST, ORIGIN, TOKEN, Browser, opened, sent
+from tests.conversation.test_console import EVERY, filled
+
+from orbitmq import Message
+from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.console import messages
+from orbitmq.console.bodies import MOST_BYTES
+from orbitmq.console.sessions import MOST_FORMS
+from orbitmq.testing import World
+from orbitmq.wire.command import Command
+
+MARKUP = "<script>alert(1)</script><p hx-get='/' hx-on:click='x' onclick=\"x\">"
+FOUR_MIB = 4 * 1024 * 1024
+TOPIC = {"queues": "1", "permission": "read+write", "type": ""}
+
+
+async def token_of(browser: Browser, path: str) -> str:
+    """The token of the forms of a page, as a tab has it."""
+    found = TOKEN.search(await browser.text(path))
+    assert found is not None
+    return found[1]
+
+
+async def save(browser: Browser, name: str, token: str) -> int:
+    """Send the form for a topic; the status of the answer."""
+    form = {**TOPIC, "topic": name, "form_token": token}
+    return (await browser.http.post("/do/topic-save", data=form, headers=ORIGIN)).status_code
+
+
+@pytest.mark.behaviour("CS-24")
+async def test_forms_of_two_tabs_count_each_and_in_any_order(orbitmq_world: World) -> None:
+    async with opened(orbitmq_world, write=True) as browser, orbitmq_world.admin() as admin:
+        first = await token_of(browser, "/topics/~new")
+        second = await token_of(browser, "/topics/~new")
+        assert await save(browser, "of-the-second", second) == 303
+        assert await save(browser, "again", second) == 409
+        assert await save(browser, "of-the-first", first) == 303
+        assert {"of-the-first", "of-the-second"} <= set(await admin.topics.list())
+        assert "again" not in await admin.topics.list()
+
+
+@pytest.mark.behaviour("CS-24")
+async def test_a_form_is_stale_after_many_others_and_when_another_tab_logged_out(
+    orbitmq_world: World,
+) -> None:
+    async with opened(orbitmq_world, write=True) as browser:
+        oldest = await token_of(browser, "/topics/~new")
+        for _ in range(MOST_FORMS):
+            newest = await token_of(browser, "/audit")
+        form = {**TOPIC, "topic": "t", "form_token": oldest}
+        answer = await browser.http.post("/do/topic-save", data=form, headers=ORIGIN)
+        assert (answer.status_code, "too old" in answer.text) == (409, True)
+        left = await token_of(browser, "/audit")
+        assert (
+            await browser.http.post("/leave", data={"form_token": left}, headers=ORIGIN)
+        ).status_code == 200
+        assert await save(browser, "t", newest) == 401
+        assert not browser.console.audit.entries()
+
+
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("CS-22")
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/topics/t", "/groups", "/groups/g", "/brokers", "/clients"]
+)
+async def test_a_broker_that_goes_in_the_middle_of_a_page_is_named(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The broker stops after the first answer of the page."""
+    await filled(orbitmq_world)
+    address = orbitmq_world.brokers["broker-b"].address
+    ask, clock = ClusterClient.ask, orbitmq_world.runtime.clock
+    asked = 0
+
+    async def stopping(cluster: ClusterClient, to: str, command: Command, **options: Any) -> Command:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            await orbitmq_world.stop_broker("broker-b")
+        return await ask(cluster, to, command, **options)
+
+    async with opened(orbitmq_world) as browser:
+        monkeypatch.setattr(ClusterClient, "ask", stopping)
+        begin = clock.monotonic()
+        answer = await browser.get(path)
+        assert asked >= 2
+        assert clock.monotonic() - begin <= 2.5
+        assert answer.status_code == 200, answer.text
+        assert address in answer.text or "broker-b" in answer.text or "No answer from" in answer.text
+
+
+@pytest.mark.behaviour("CS-21")
+async def test_a_body_of_four_mib_is_shown_in_part_and_downloaded_whole(orbitmq_world: World) -> None:
+    begin = MARKUP.encode() + b"\xff\xfe"
+    body = begin + b"x" * (FOUR_MIB - len(begin) - 1024)
+    (message_id,) = await sent(orbitmq_world, "t", body)
+    await orbitmq_world.sleep(2)
+    async with opened(orbitmq_world, write=True) as browser:
+        for query in ({"form": "text"}, {"form": "json"}, {"form": "hex"}):
+            page = await browser.text(f"/messages/{message_id}", topic="t", **query)
+            assert len(page) < 6 * MOST_BYTES
+            assert "4.0 MiB" in page
+            assert not re.search(r"<script|<[^>]*\s(hx-|on\w+=)", page)
+        for path in ("/messages?topic=t", "/messages?topic=t&key=k"):
+            page = await browser.text(path)
+            assert len(page) < 64 * 1024
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;&lt;p hx-get=" in page
+            assert not re.search(r"<script|<[^>]*\s(hx-|on\w+=)", page)
+        assert (await browser.get(f"/messages/{message_id}/download", topic="t")).content == body
+        large = await browser.send("message-send", {"topic": "t", "body": "x" * FOUR_MIB})
+        assert (large.status_code, "larger than 1 MiB" in large.text) == (413, True)
+
+
+@pytest.mark.behaviour("CS-21")
+async def test_texts_that_clients_chose_are_texts_on_every_page(orbitmq_world: World) -> None:
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.topics.create("t", queues=1)
+    async with world.producer() as producer:
+        made = Message("t", MARKUP.encode(), tags=MARKUP, keys="k", properties={MARKUP: MARKUP})
+        message_id = (await producer.send(made)).message_id
+    async with (
+        world.consumer("g", client_id=MARKUP.replace(" ", "/")) as consumer,
+        opened(world, write=True) as browser,
+    ):
+        consumer.subscribe("t")
+        await world.sleep(5)
+        (member,) = (await browser.json("/groups/g"))["members"]
+        assert "<p/hx-get" in member["member"]
+        (address,) = (one["address"] for one in (await browser.json("/brokers"))["brokers"])
+        for path, query in (
+            ("/messages", {"topic": "t"}),
+            (f"/messages/{message_id}", {"topic": "t"}),
+            ("/groups/g", {}),
+            ("/clients", {}),
+            ("/clients/g", {"id": member["member"], "stacks": "1"}),
+            (f"/brokers/{address}", {}),
+        ):
+            page = await browser.text(path, **query)
+            assert "&lt;script&gt;" in page, path
+            assert not re.search(r"<script|<[^>]*\s(hx-|on\w+=)", page), path
+
+
+@pytest.mark.behaviour("CS-21")
+async def test_bytes_that_are_no_text_are_answered(orbitmq_world: World) -> None:
+    await filled(orbitmq_world)
+    async with opened(orbitmq_world, write=True) as browser:
+        for path in EVERY:
+            answer = await browser.http.get(
+                path, params={"find": b"\xff", "sort": b"\xff\x00", "page": b"-\xff"}
+            )
+            assert answer.status_code in (200, 400), path
+        for path in (
+            "/topics/%ff",
+            "/topics/%00",
+            "/groups/%c3%28",
+            "/messages/%ff",
+            "/@%ff/",
+            "/%ff/%ff/%ff",
+        ):
+            assert (await browser.get(path)).status_code in (200, 400, 404), path
+        for body in (b"\xff\xfe", b"form_token=%ff", b"form_token", b"&&&=&", b""):
+            answer = await browser.http.post("/do/topic-save", content=body, headers=ORIGIN)
+            assert answer.status_code in (400, 409), body
+        cookie = {"Cookie": b"orbitmq_console=\xff\xfe"}
+        browser.http.cookies.clear()
+        assert (await browser.http.get("/", headers=cookie)).status_code == 401  # type: ignore[arg-type]
+
+
+@pytest.mark.behaviour("CS-27")
+async def test_a_search_ends_when_the_browser_stops_it(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sent(orbitmq_world, "t", b"1")
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(*_: object, **__: object) -> messages.Found:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with opened(orbitmq_world) as browser:
+        monkeypatch.setattr(messages, "search", endless)
+        cookie = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": "/messages",
+            "raw_path": b"/messages",
+            "query_string": b"topic=t",
+            "root_path": "",
+            "headers": [(b"host", HOST.encode()), (b"cookie", cookie.encode())],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8082),
+        }
+        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        told.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+
+        async def hear(_: object) -> None:
+            """Nobody listens any more."""
+
+        asking = asyncio.create_task(browser.console.app(scope, told.get, hear))
+        await begun.wait()
+        await orbitmq_world.sleep(1)
+        assert not ended.is_set()
+        told.put_nowait({"type": "http.disconnect"})
+        await asking
+        assert ended.is_set()
