@@ -90,6 +90,28 @@ def test_the_server_may_write_where_its_data_and_its_log_are_and_nowhere_else() 
 
 
 @pytest.mark.behaviour("CS-16")
+def test_a_server_that_requires_keys_finds_its_key_file_and_writes_its_users() -> None:
+    keys = "authenticationEnabled=true\nauthKeyFile=/etc/orbitmq/auth.key\n"
+    for unit in (broker(keys), name_server(keys)):
+        found = entries(unit)
+        assert "auth-key:/etc/orbitmq/auth.key" in found["LoadCredential"]
+        assert "--set authKeyFile=%d/auth-key" in found["ExecStart"][0]
+    # The service may not write into the home folder of its user.
+    assert "--set authConfigPath=/var/lib/orbitmq/nameserver/config" in found["ExecStart"][0]
+    assert found["StateDirectory"] == ["orbitmq/nameserver", "orbitmq/nameserver/config"]
+    found = entries(name_server(f"{keys}authConfigPath=/data/users/\n"))
+    assert found["ReadWritePaths"] == ["/data/users"]
+    assert "authConfigPath" not in found["ExecStart"][0]
+
+
+@pytest.mark.behaviour("CS-16")
+def test_the_accounts_of_acl_1_may_be_written() -> None:
+    """`mqadmin updateAclConfig` changes the files."""
+    found = entries(broker("aclEnable=true\nrocketmqHome=/opt/rocketmq/\n"))
+    assert found["ReadWritePaths"] == ["/opt/rocketmq/conf"]
+
+
+@pytest.mark.behaviour("CS-16")
 @pytest.mark.parametrize("unit", [broker(), name_server()], ids=["broker", "name server"])
 def test_systemd_waits_for_the_start_and_watches(unit: str) -> None:
     found = entries(unit)
@@ -133,6 +155,8 @@ def test_what_systemd_would_replace_is_escaped() -> None:
         ("grpcServerPort=443", "grpcServerPort=443: the unit's user may not listen below 1024"),
         ("storePathRootDir=/data/a\\nExecStart=/bin/sh", "a unit of systemd cannot hold this"),
         ("listenPort=many", "line 1: listenPort=many: expected"),
+        ("aclEnable=true", "aclEnable=true: expected rocketmqHome beside it"),
+        ("authKeyFile=auth.key", "authKeyFile=auth.key: expected an absolute path"),
     ],
 )
 def test_a_file_whose_server_could_not_work_in_a_unit_is_refused(

@@ -9,6 +9,7 @@ from typing import Final
 
 from orbitmq.cli.failures import UsageError
 from orbitmq.settings import properties_text
+from orbitmq.settings.access import ACL_1, MIGRATES
 
 PAGE: Final = "https://github.com/orbitmq/orbitmq/blob/main/docs/installing.md"
 STATE: Final = "/var/lib/orbitmq"
@@ -24,9 +25,14 @@ CREDENTIALS: Final = {
     "tls.client.keyPath": "tls-client-key",
     "tlsCertPath": "grpc-cert",
     "tlsKeyPath": "grpc-key",
+    "authKeyFile": "auth-key",
 }
 READ: Final = ("tls.server.trustCertPath", "tls.client.trustCertPath")
+# The folder above conf/plain_acl.yml, which the server reads and, at mqadmin's request, writes.
+ACCOUNTS: Final = "rocketmqHome"
 PORTS: Final = ("listenPort", "haListenPort", "grpcServerPort", "metricsPromExporterPort")
+# Settings that name a folder in which the server writes; others name a file.
+FOLDERS: Final = ("storePathRootDir", "storePathCommitLog", "authConfigPath", ACCOUNTS)
 # Folders that systemd makes for the user of the unit, and by which key.
 MADE: Final = {"/var/lib/": "StateDirectory", "/var/log/": "LogsDirectory"}
 
@@ -145,6 +151,11 @@ class Unit:
                 _absolute(key, value)
                 if key in READ:
                     _shown(key, value)
+        if self._accounts_by and not self.settings[ACCOUNTS]:
+            raise UsageError(
+                f"{self._accounts_by}=true: expected {ACCOUNTS} beside it, the folder above "
+                "conf/plain_acl.yml: the service does not see files beside its configuration file"
+            )
         for key, value in self._places():
             _shown(key, value)
         for key in PORTS:
@@ -155,12 +166,19 @@ class Unit:
                     "the firewall redirect this one to it"
                 )
 
+    @property
+    def _accounts_by(self) -> str:
+        """The setting for which the server reads the accounts of ACL 1.0; empty: it reads none."""
+        return next((key for key in (ACL_1, MIGRATES) if self.settings.get(key) == "true"), "")
+
     def _places(self) -> Iterator[tuple[str, str]]:
         """Each file and folder in which it writes, with its setting."""
         for key, otherwise in self.kept.items():
             value = self.settings.get(key, "") if key in self.given else otherwise
             if value:
                 yield key, value
+        if self._accounts_by:
+            yield ACCOUNTS, self.settings[ACCOUNTS]
 
     def _overrides(self) -> Iterator[str]:
         for key, place in self._places():
@@ -179,7 +197,9 @@ class Unit:
     def _folders(self) -> Iterator[str]:
         found: dict[str, None] = {}
         for key, place in self._places():
-            folder = place.rstrip("/") if key.startswith("storePath") else place.rpartition("/")[0]
+            folder = place.rstrip("/") if key in FOLDERS else place.rpartition("/")[0]
+            if key == ACCOUNTS:
+                folder = f"{folder}/conf"
             for root, directive in MADE.items():
                 if folder.startswith(root):
                     found[f"{directive}={_word(folder.removeprefix(root))}"] = None
@@ -250,6 +270,14 @@ def name_server_unit(conf: str, path: str, program: str) -> str:
     from orbitmq.nameserver.config import NameServerConfig
 
     config, _ = NameServerConfig.load(conf, path=path)
-    kept = {"kvConfigPath": f"{STATE}/nameserver/kvConfig.json", "logFile": "", "auditLogFile": ""}
+    state = f"{STATE}/nameserver"
+    # The folder of users and rules: a server without keys has none.
+    users = f"{state}/config" if config.authentication_enabled else ""
+    kept = {
+        "kvConfigPath": f"{state}/kvConfig.json",
+        "authConfigPath": users,
+        "logFile": "",
+        "auditLogFile": "",
+    }
     given = frozenset(properties_text.parse(conf))
     return Unit("nameserver", "name server", path, program, config.to_properties(), kept, given).text()
