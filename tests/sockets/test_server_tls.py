@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -18,7 +19,7 @@ import pytest
 import uvloop
 from tests.certificates import DAY, Authority, Made
 from tests.conversation.broker_peer import BrokerPeer
-from tests.sockets.transport import ECHO, Serving, on_asyncio, on_uvloop
+from tests.sockets.transport import ECHO, Serving, on_asyncio, on_uvloop, until
 
 from orbitmq import ConsumeFrom, Message, Producer, PullConsumer, Tls
 from orbitmq.admin import Admin
@@ -37,6 +38,7 @@ from orbitmq.transport import server as transport_server
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
 from orbitmq.transport.seats import Seats
+from orbitmq.wire.addresses import split
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_frame
 
@@ -192,6 +194,36 @@ def test_a_first_frame_that_does_not_end(
     on_asyncio(test)
 
 
+@pytest.mark.behaviour("TL-14")
+@both_loops
+def test_a_client_that_ends_without_close_notify_leaves_nothing_behind(
+    world: Any, authority: Authority, made: Made, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(runtime: Runtime) -> None:
+        seats = Seats(2)
+        tls = server_tls(runtime, made, TlsMode.ENFORCING)
+        async with Serving(runtime, tls=tls, seats=seats) as serving:
+            context = ssl.create_default_context(cafile=authority.ca)
+            for frame in (
+                b"",
+                encode_frame(Command(ECHO, {}, b"x")),
+                encode_frame(Command(ECHO, {}, BIG))[:9],
+            ):
+                plain = socket.create_connection(split(serving.address))
+                client = await asyncio.to_thread(context.wrap_socket, plain, server_hostname="127.0.0.1")
+                await until(lambda: len(serving.opened) > len(serving.lost))
+                await asyncio.to_thread(client.sendall, frame)
+                # The end of TCP's stream, and nothing of TLS before it.
+                socket.socket.shutdown(client, socket.SHUT_WR)
+                await until(lambda: len(serving.opened) == len(serving.lost))
+                assert seats.taken == 0
+                client.close()
+            assert (len(serving.lost), serving.asked) == (3, 1)
+
+    world(test)
+    assert "Traceback" not in caplog.text
+
+
 @pytest.mark.behaviour("LM-01")
 @pytest.mark.parametrize("mode", list(TlsMode), ids=lambda mode: mode.value)
 def test_connections_above_the_limit_are_refused_also_those_that_shake_hands(
@@ -257,7 +289,7 @@ def test_changed_files_count_for_new_connections(
     shutil.copy(old.cert, cert)
     shutil.copy(old.key, key)
 
-    async def until(address: str, ca: str) -> None:
+    async def served_with(address: str, ca: str) -> None:
         async with asyncio.timeout(LIMIT_S):
             while True:
                 with contextlib.suppress(TransportError):
@@ -280,7 +312,7 @@ def test_changed_files_count_for_new_connections(
             key.unlink()
             await asked(serving.address, Tls(ca=one.ca))
             shutil.copy(new.key, key)
-            await until(serving.address, two.ca)
+            await served_with(serving.address, two.ca)
             assert (await kept.request(serving.address, Command(ECHO, {}, b"still"), 20_000)).body == b"still"
             with pytest.raises(TransportError):
                 await asked(serving.address, Tls(ca=one.ca))
@@ -320,8 +352,8 @@ def test_files_that_cannot_be_right_fail_the_start(authority: Authority, made: M
 def test_a_key_in_pkcs_1_and_a_certificate_that_ends(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, until, text in (("soon", 9 * DAY, "expires in"), ("late", -1 * DAY, "has expired")):
-        ends = authority.issue(name, since=-9 * DAY, until=until)
+    for name, ends_at, text in (("soon", 9 * DAY, "expires in"), ("late", -1 * DAY, "has expired")):
+        ends = authority.issue(name, since=-9 * DAY, until=ends_at)
         plain = tmp_path / f"{name}.key"
         done = subprocess.run(
             ["openssl", "ec", "-in", ends.key, "-out", str(plain)], capture_output=True, check=True
