@@ -166,6 +166,26 @@ async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
     assert handler.got == [b"new%d" % number for number in range(fresh)]
 
 
+@pytest.mark.parametrize("fresh", [10, 30])
+async def test_a_connected_member_needs_no_pause_before_the_topic_is_made_again(
+    orbitmq_world: World, fresh: int
+) -> None:
+    """Its waiting pull ends with the deletion."""
+    world = orbitmq_world
+    async with world.admin() as admin:
+        await admin.topics.create("T", queues=1)
+        await sent(world, [b"old%d" % number for number in range(20)])
+        handler = Busy(b"")
+        async with running(world.consumer("cg"), handler, "T"):
+            await world.until(lambda: len(handler.got) == 20)
+            await world.sleep(10)
+            await admin.topics.delete("T")
+            await admin.topics.create("T", queues=1)
+            await sent(world, [b"new%d" % number for number in range(fresh)])
+            await world.sleep(60)
+    assert handler.got[20:] == [b"new%d" % number for number in range(fresh)]
+
+
 async def test_a_topic_made_again_is_read_on_where_another_member_has_come_to(orbitmq_world: World) -> None:
     """Another member may have had the queue before this one sees that the topic is there again."""
     world = orbitmq_world
