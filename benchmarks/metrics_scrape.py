@@ -94,8 +94,9 @@ async def _measure(topics: int, series: int, scrapes: int) -> dict[str, float]:
                 cpu.append(time.process_time() - begin)
                 wall.append(time.perf_counter() - began)
                 longest.append(steps.longest_s)
-                size = len(answer.body)
-                lines = sum(not line.startswith(b"#") for line in answer.body.splitlines())
+                text = b"".join(answer.body)
+                size = len(text)
+                lines = sum(not line.startswith(b"#") for line in text.splitlines())
     return {
         "series": lines,
         "megabytes": round(size / 1e6, 1),

@@ -14,7 +14,7 @@ from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import METRIC_LABELS, BrokerConfig, ConfigError
-from orbitmq.broker.metrics import topics as figures_of_topics
+from orbitmq.broker.metrics import progress
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode
 
@@ -76,7 +76,7 @@ async def test_ages_of_old_messages_are_read_in_a_thread(
         await bring(places)
 
     monkeypatch.setattr(store, "bring_to_memory", noted)
-    monkeypatch.setattr(figures_of_topics, "HOT_BYTES", 100 * KIB)
+    monkeypatch.setattr(progress, "HOT_BYTES", 100 * KIB)
     labels = {"consumer_group": "cg", "topic": "T"}
     latency = "rocketmq_consumer_lag_latency_milliseconds"
     age = value(await scrape(broker), latency, **labels)

@@ -86,7 +86,7 @@ def test_a_scrape_shows_what_was_sent_and_received_and_all_that_alerts_name(tmp_
                 message.ack()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
                 found = families(answer.read())
-            group = {"consumer_group": "billing", "topic": "orders"}
+            group = {"consumer_group": "billing", "topic": "orders", "is_retry": "false"}
             assert value(found, "rocketmq_messages_in_total", topic="orders") == 7
             assert value(found, "rocketmq_messages_out_total", **group) == 7
             assert value(found, "orbitmq_messages_in_total") >= 7

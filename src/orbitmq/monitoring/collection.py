@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orbitmq.monitoring.exposition import Exposition, LabelSet, MetricFamily
+from orbitmq.monitoring.exposition import Exposition, LabelRows, MetricFamily
 from orbitmq.runtime.histogram import Histogram
 
 
@@ -64,8 +64,11 @@ class _Kept(MetricFamily):
         if self._collection.take():
             self._metric.numbers.append(({**self._labels, **labels}, value))
 
-    def add_row(self, value: float, row: LabelSet) -> None:
-        self.add(value, **row.labels)
+    def add_rows(self, values: Sequence[int], rows: LabelRows) -> None:
+        taken = self._collection.take_some(len(values))
+        for value, row in zip(values[:taken], rows.rows, strict=False):
+            labels = dict(zip(rows.names, row, strict=True))
+            self._metric.numbers.append(({**self._labels, **labels}, value))
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         if self._collection.take(len(found.bounds) + 3):

@@ -1,16 +1,20 @@
-"""Prometheus's text format (version 0.0.4), with a limit on the number of series."""
+"""Prometheus's text format (version 0.0.4), with a limit on the number of series.
+
+Series of many topics and groups are written as rows: their labels are prepared once, and one formatting of
+bytes writes the numbers of a hundred rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# The series of one rendered part: well below a millisecond of work.
-LINES = 1000
+# The size of one rendered part: well below a millisecond of work.
+PART_BYTES = 128 * 1024
 
 
 class Exposition:
@@ -59,34 +63,59 @@ class Exposition:
         self._room -= series
         return True
 
+    def take_some(self, series: int) -> int:
+        """Reserve room for as many of these series as there is room for; returns their number."""
+        taken = min(series, self._room)
+        self.cut += series - taken
+        self._room -= taken
+        return taken
+
     def give_place(self) -> None:
         """Make room for one more series."""
         self._room += 1
 
     def parts(self) -> Iterator[bytes]:
-        """The whole text in parts of at most ``LINES`` series."""
+        """The whole text in parts of about ``PART_BYTES``."""
+        found: list[bytes] = []
+        size = 0
         for family in self._families.values():
-            for begin in range(0, len(family.texts), LINES):
-                yield "".join(family.texts[begin : begin + LINES]).encode()
+            for lines in family.lines:
+                found.append(lines if isinstance(lines, bytes) else lines.encode())
+                size += len(lines)
+                if size >= PART_BYTES:
+                    yield b"".join(found)
+                    found, size = [], 0
+        if found:
+            yield b"".join(found)
 
     def render(self) -> bytes:
         """The whole text."""
         return b"".join(self.parts())
 
 
-class LabelSet:
-    """Labels that are prepared once, for several series with the same ones.
+class LabelRows:
+    """The labels of several series, prepared once for all metrics and scrapes that have the same rows.
 
-    Attributes:
-        labels: by their names.
-        text: the same as they stand in the text.
+    Args:
+        names: of the labels.
+        rows: their values, of each row.
     """
 
-    __slots__ = ("labels", "text")
+    __slots__ = ("_text", "names", "rows")
 
-    def __init__(self, **labels: str) -> None:
-        self.labels = labels
-        self.text = _pairs(labels)
+    def __init__(self, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+        self.names = names
+        self.rows = rows
+        lines = [_pairs(dict(zip(names, row, strict=True))).replace("%", "%%") + "} %d\n" for row in rows]
+        self._text = "".join(lines).encode()
+
+    def text(self, begin: bytes, values: Sequence[int]) -> bytes:
+        """The lines of the first rows, one of each value; every line begins with ``begin``."""
+        text = self._text
+        if len(values) < len(self.rows):
+            # Line ends in labels are escaped: each line end is that of a row.
+            text = b"\n".join(text.split(b"\n", len(values))[: len(values)]) + b"\n"
+        return begin + (text % tuple(values)).replace(b"\n", b"\n" + begin, len(values) - 1)
 
 
 class MetricFamily:
@@ -99,18 +128,21 @@ class MetricFamily:
         self._name = name
         self._common = ",".join(filter(None, (exposition.common, _pairs(common))))
         self._begin = f"{name}{{{self._common}"
-        self.texts = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
+        # Texts of one series or a few, and those of rows.
+        self.lines: list[str | bytes] = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
 
     def add(self, value: float, **labels: str) -> None:
         """One series, unless the limit is reached. The same labels come once in a scrape."""
         if self._exposition.take():
             own = _pairs(labels)
-            self.texts.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
+            self.lines.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
 
-    def add_row(self, value: float, row: LabelSet) -> None:
-        """As :meth:`add`."""
-        if self._exposition.take():
-            self.texts.append(f"{self._begin},{row.text}}} {value!r}\n")
+    def add_rows(self, values: Sequence[int], rows: LabelRows) -> None:
+        """A series of each row, as far as the limit allows."""
+        taken = self._exposition.take_some(len(values))
+        if taken:
+            begin = f"{self._begin}{',' if self._common else ''}".encode()
+            self.lines.append(rows.text(begin, values[:taken]))
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         """The series of one histogram: one for each bound, their sum and their number."""
@@ -119,11 +151,11 @@ class MetricFamily:
             return
         name, common = self._name, ",".join(filter(None, (self._common, _pairs(labels))))
         numbers = list(accumulate(found.counts))
-        self.texts += [
+        self.lines += [
             f'{name}_bucket{{{common},le="{bound}"}} {number}\n'
             for bound, number in zip(bounds, numbers, strict=True)
         ]
-        self.texts.append(f"{name}_sum{{{common}}} {found.total!r}\n{name}_count{{{common}}} {numbers[-1]}\n")
+        self.lines.append(f"{name}_sum{{{common}}} {found.total!r}\n{name}_count{{{common}}} {numbers[-1]}\n")
 
 
 def _pairs(labels: Mapping[str, str]) -> str:

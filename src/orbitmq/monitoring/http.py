@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The status and the body of an answer."""
+    """The status and the body of an answer; a large body comes in parts, which are sent one by one."""
 
     status: int
-    body: bytes
+    body: Sequence[bytes]
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -45,13 +45,13 @@ Page: TypeAlias = Callable[[], HttpAnswer | Awaitable[HttpAnswer]]
 
 def text(status: int, body: str, *headers: tuple[str, str]) -> HttpAnswer:
     """An answer of one line."""
-    return HttpAnswer(status, f"{body}\n".encode(), headers=headers)
+    return HttpAnswer(status, [f"{body}\n".encode()], headers=headers)
 
 
 def as_json(status: int, value: object) -> HttpAnswer:
     """An answer of one JSON value."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return HttpAnswer(status, body + b"\n", "application/json")
+    return HttpAnswer(status, [body + b"\n"], "application/json")
 
 
 class HttpListener:
@@ -180,6 +180,9 @@ class _Connection(asyncio.Protocol):
         self._answered = False
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._reserved = 0
+        self._rest: Iterator[bytes] = iter(())
+        self._paused = False
+        self._next: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -247,13 +250,14 @@ class _Connection(asyncio.Protocol):
         transport, http = self._transport, self._http
         if transport is None:
             return
-        if self._listener.reserve(len(answer.body)):
-            self._reserved = len(answer.body)
+        size = sum(map(len, answer.body))
+        if self._listener.reserve(size):
+            self._reserved = size
         else:
             answer = text(503, f"answers of more than {MAX_UNSENT_BYTES} bytes wait for slow readers")
         headers = [
             ("Content-Type", answer.content_type),
-            ("Content-Length", str(len(answer.body))),
+            ("Content-Length", str(sum(map(len, answer.body)))),
             ("Connection", "close"),
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
@@ -261,8 +265,29 @@ class _Connection(asyncio.Protocol):
         ]
         reason = HTTPStatus(answer.status).phrase
         transport.write(http.send(h11.Response(status_code=answer.status, headers=headers, reason=reason)))
-        if not head_only and answer.body:
-            # With a length the body goes out as it is: written apart, it is not copied.
-            http.send(h11.Data(data=answer.body))
-            transport.write(answer.body)
-        transport.close()
+        self._rest = iter(() if head_only else answer.body)
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write the next part of the body; the rest follows in later turns of the event loop."""
+        self._next = None
+        transport = self._transport
+        if transport is None or self._paused:
+            return
+        part = next(self._rest, None)
+        if part is None:
+            transport.close()
+            return
+        self._next = asyncio.get_running_loop().call_soon(self._write_on)
+        # The head gave the length, so the body goes out as it is.
+        transport.write(part)
+
+    def pause_writing(self) -> None:
+        """The client reads slowly: write no more until it has read some."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self._paused = False
+        if self._next is None:
+            self._write_on()

@@ -104,12 +104,9 @@ class NameServerMonitoring:
     def _metrics(self) -> HttpAnswer:
         from orbitmq.monitoring.http import HttpAnswer
 
-        return HttpAnswer(200, self._text(), CONTENT_TYPE)
-
-    def _text(self) -> bytes:
         text = Exposition(dict(_LABELS), MAX_SERIES)
         self._write(text)
-        return text.render()
+        return HttpAnswer(200, list(text.parts()), CONTENT_TYPE)
 
     async def _collected(self, limit: int) -> Collection:
         delta = {"aggregation": "delta"} if self._config.exports.in_delta else {}

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from orbitmq.runtime.seam import Clock
@@ -91,6 +92,17 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
         yield item
         if number % size == 0:
             await asyncio.sleep(0)
+
+
+async def in_batches(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
+    """The items of a long loop in lists of ``size``; after each the event loop does its other work.
+
+    As :func:`in_slices`, for work that is done for many items at once.
+    """
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+        await asyncio.sleep(0)
 
 
 async def every(

@@ -170,6 +170,14 @@ class ConsumerOffsets:
         }
         return {**dealt, **(found or {})}
 
+    def resets(self) -> Mapping[str, Mapping[int, int]]:
+        """The resets that no pull has followed yet, by ``topic@group`` and queue id; not a copy."""
+        return self._resets
+
+    def dealt(self) -> Mapping[tuple[str, str, int], Dealt]:
+        """The queues that are dealt out, by topic, group and queue id; not a copy."""
+        return self._dealt
+
     # -- changing --------------------------------------------------------------------------------------
 
     def deal(

@@ -9,7 +9,7 @@ from orbitmq.monitoring.exposition import CONTENT_TYPE
 from orbitmq.monitoring.http import HttpAnswer
 from orbitmq.runtime.tasks import in_slices
 
-PARTS_PER_TURN = 2
+PARTS_PER_TURN = 1
 
 
 class MetricsPage:
@@ -17,7 +17,7 @@ class MetricsPage:
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
-        self._reading: asyncio.Future[bytes] | None = None
+        self._reading: asyncio.Future[list[bytes]] | None = None
 
     async def answer(self) -> HttpAnswer:
         """The page's present text."""
@@ -32,11 +32,11 @@ class MetricsPage:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
-    def _read_once(self, reading: asyncio.Future[bytes]) -> None:
+    def _read_once(self, reading: asyncio.Future[list[bytes]]) -> None:
         self._reading = None
         if not reading.cancelled():
             reading.exception()  # the connections log it
 
-    async def _read(self) -> bytes:
+    async def _read(self) -> list[bytes]:
         text = await self._scrape.text()
-        return b"".join([part async for part in in_slices(text.parts(), PARTS_PER_TURN)])
+        return [part async for part in in_slices(text.parts(), PARTS_PER_TURN)]

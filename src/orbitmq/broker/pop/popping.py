@@ -146,7 +146,6 @@ class Popping:
         for source in (retries + own) if retry_first else (own + retries):
             self._pop_topic(popped, request, source, filter, is_retry=source is not config)
         self._counters.handled_out += popped.count
-        self._counters.note_out(request.group, request.topic, sum(map(len, popped.body)))
         return popped
 
     def _revive_queue(self, pop_time_ms: int) -> int:
@@ -217,8 +216,7 @@ class Popping:
         if not fit:
             popped.rest += max(0, high - result.next_offset)
             return
-        self._note(popped, request, queue, start, fit, result)
-        popped.body.append(body)
+        self._note(popped, request, queue, start, fit, result, [body])
 
     def _note(
         self,
@@ -228,12 +226,15 @@ class Popping:
         start: int,
         offsets: Sequence[int],
         result: GetResult,
+        records: Sequence[bytes],
     ) -> None:
         key = (pop_info.retry_of(queue.topic), str(queue.queue_id))
         popped.starts[key] = start
         popped.offsets[key] = offsets
         popped.count += len(offsets)
         popped.rest += max(0, result.max_offset - result.next_offset)
+        popped.body += records
+        self._counters.note_out(request.group, queue.topic, sum(map(len, records)))
         self._offsets.note_pull(request.group, queue.topic, queue.queue_id, result.next_offset, started=start)
 
     def _read(self, topic: str, queue_id: int, start: int, wanted: int, filter: MessageFilter) -> GetResult:
@@ -396,8 +397,7 @@ class Popping:
                 popped.order_counts["0", pop_info.order_count_key(queue_id, offset)] = count
         popped.order_counts["0", str(queue_id)] = min(counts.values())
         result.next_offset = offsets[-1] + 1
-        self._note(popped, request, queue, start, offsets, result)
-        popped.body += [body for _, body in records]
+        self._note(popped, request, queue, start, offsets, result, [body for _, body in records])
 
 
 def _not_done(

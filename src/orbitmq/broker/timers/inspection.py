@@ -82,7 +82,7 @@ class TimerInspection:
         family = text.family(
             "rocketmq_timing_messages", "gauge", "Timer messages that wait for their time", **STORED_ON
         )
-        async for topic in in_slices(list(self._topics), TOPICS_PER_TURN):
+        async for topic in in_slices(list(self._topics) if waiting else (), TOPICS_PER_TURN):
             if number := waiting.get(forms.topic_hash(topic.topic_name), 0):
                 family.add(max(0, number), topic=topic.topic_name)
 

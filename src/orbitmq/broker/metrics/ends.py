@@ -1,0 +1,65 @@
+"""Where the queues of topics end, read once in a scrape for all groups that read the topic.
+
+As long as nothing was put into a topic it has the same object in every scrape, so that what was computed from
+it need not be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.store import MessageStore
+from orbitmq.wire.bodies.topic import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTotals:
+    """The ends of a topic's queues, and what came before them.
+
+    Attributes:
+        all: of the queues that are read or written.
+        readable: of those that are read.
+        messages: their sum: all messages that the topic ever got.
+        bytes_in: bytes of the records that it got since the start.
+    """
+
+    all: Sequence[int]
+    readable: Sequence[int]
+    messages: int
+    bytes_in: int
+
+
+NOTHING = TopicTotals((), (), 0, 0)
+
+
+class TopicEnds:
+    """Reads the ends of queues from the store."""
+
+    def __init__(self, store: MessageStore, topics: TopicConfigs) -> None:
+        self._store = store
+        self._topics = topics
+        self._before: dict[str, TopicTotals] = {}
+        self._now: dict[str, TopicTotals] = {}
+
+    def begin(self) -> None:
+        """A scrape begins: read all anew, and forget topics that the last scrape did not ask for."""
+        self._before, self._now = self._now, {}
+
+    def of(self, topic: str) -> TopicTotals:
+        """The ends of this scrape; without queues for a topic that there is not."""
+        found = self._now.get(topic)
+        if found is None:
+            config = self._topics.get(topic)
+            found = self._now[topic] = NOTHING if config is None else self._read(config)
+        return found
+
+    def _read(self, config: TopicConfig) -> TopicTotals:
+        topic, readable = config.topic_name, config.read_queue_nums
+        queues = max(readable, config.write_queue_nums)
+        ends = self._store.max_offsets(topic, queues)
+        before = self._before.get(topic)
+        if before is not None and before.all == ends and len(before.readable) == readable:
+            return before
+        return TopicTotals(ends, ends[:readable], sum(ends), self._store.topic_bytes_in(topic, queues))
