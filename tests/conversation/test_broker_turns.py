@@ -219,23 +219,33 @@ async def test_a_new_leader_reads_open_transactions_in_slices(
     assert turns.longest <= AT_ONCE
 
 
-ASKED = {
-    RequestCode.GET_ALL_CONSUMER_OFFSET: (ConsumerOffsets, "kept_queues", {}),
-    RequestCode.GET_CONSUME_STATS: (ConsumeProgress, "_in_queue", {"consumerGroup": "g"}),
-    RequestCode.GET_BROKER_CONSUME_STATS: (ConsumeProgress, "_in_queue", {"isOrder": "false"}),
-    RequestCode.QUERY_CORRECTION_OFFSET: (
+ASKED: tuple[tuple[RequestCode, object, str, dict[str, str]], ...] = (
+    (RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets, "kept_queues", {}),
+    (RequestCode.GET_CONSUME_STATS, ConsumeProgress, "_in_queue", {"consumerGroup": "g"}),
+    (RequestCode.GET_BROKER_CONSUME_STATS, ConsumeProgress, "_in_queue", {"isOrder": "false"}),
+    (RequestCode.GET_BROKER_CONSUME_STATS, ConsumeProgress, "_sum", {"isOrder": "false", "sumBy": "topic"}),
+    (
+        RequestCode.QUERY_CORRECTION_OFFSET,
         ConsumerOffsets,
         "queues",
         {"compareGroup": "g", "filterGroups": "", "topic": "hot"},
     ),
-    RequestCode.GET_TIMER_METRICS: (inspection.forms, "topic_hash", {}),
-}
+    (RequestCode.GET_TIMER_METRICS, inspection.forms, "topic_hash", {}),
+)
 
 
 @pytest.mark.behaviour("HB-11")
-@pytest.mark.parametrize("code", ASKED, ids=[code.name for code in ASKED])
+@pytest.mark.parametrize(
+    ("code", "owner", "name", "ext"), ASKED, ids=[f"{code.name}-{name}" for code, _, name, _ in ASKED]
+)
 async def test_long_answers_about_all_topics_and_groups_are_made_in_slices(
-    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch, code: RequestCode
+    broker: Broker,
+    peer: BrokerPeer,
+    monkeypatch: pytest.MonkeyPatch,
+    code: RequestCode,
+    owner: object,
+    name: str,
+    ext: dict[str, str],
 ) -> None:
     services = broker.services
     services.topics.update(TopicConfig("hot", 1, 1))
@@ -245,7 +255,6 @@ async def test_long_answers_about_all_topics_and_groups_are_made_in_slices(
         services.groups.update(SubscriptionGroupConfig(group_name=group))
         for reader, read in (("g", topic), (group, topic), (group, "hot")):
             services.offsets.commit(reader, read, 0, 0)
-    owner, name, ext = ASKED[code]
     turns = Turns(monkeypatch, owner, name)
     await peer.ok(code, b"", **ext)
     assert turns.total >= MANY

@@ -69,7 +69,7 @@ def test_pages_and_examples_import_from_the_doors_only(path: Path) -> None:
 
 
 # What only this package makes, or what a `with` takes.
-NOT_NAMED = {"ClusterClient", "FoundT", "LoopThread", "Processing", "Query"}
+NOT_NAMED = {"ClusterClient", "FoundT", "LoopThread", "Processing", "Query", "Tables"}
 OPEN_TELEMETRY = {"MeterProvider", "TracerProvider"}
 STANDARD = (builtins, collections.abc, concurrent.futures, datetime, random, re, typing)
 

@@ -22,7 +22,7 @@ from orbitmq.admin.model import (
     ServerCertificate,
     TopicSettings,
 )
-from orbitmq.admin.progress import QueueProgress
+from orbitmq.admin.progress import QueueProgress, TopicLag
 from orbitmq.admin.quotas import QuotaAdmin, QuotaEntry
 from orbitmq.admin.timers import BrokerTimers, LateMessage, TimerAdmin, TimerMessage
 from orbitmq.admin.topics import TopicAdmin
@@ -77,6 +77,7 @@ __all__ = [
     "TimerAdmin",
     "TimerMessage",
     "TopicAdmin",
+    "TopicLag",
     "TopicSettings",
     "TraceStep",
     "UserEntry",

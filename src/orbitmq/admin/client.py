@@ -14,6 +14,7 @@ from orbitmq.admin.definitions import DefinitionAdmin
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.messages import MessageAdmin
 from orbitmq.admin.quotas import QuotaAdmin
+from orbitmq.admin.tables import GROUPS, TOPICS, Tables
 from orbitmq.admin.timers import TimerAdmin
 from orbitmq.admin.topics import TopicAdmin
 from orbitmq.client.core.name_servers import NameServers, name_servers_of
@@ -104,9 +105,10 @@ class Admin:
         cluster = ClusterClient(self._client, self._name_servers, milliseconds(settings.timeout))
         self._cluster = cluster
         self.brokers = BrokerAdmin(cluster)
-        self.clients = ClientAdmin(cluster)
-        self.topics = TopicAdmin(cluster)
-        self.groups = GroupAdmin(cluster)
+        groups = Tables(cluster, GROUPS)
+        self.clients = ClientAdmin(cluster, groups)
+        self.topics = TopicAdmin(cluster, Tables(cluster, TOPICS))
+        self.groups = GroupAdmin(cluster, groups)
         self.messages = MessageAdmin(cluster)
         self.dead_letters = DeadLetterAdmin(cluster)
         self.timers = TimerAdmin(cluster, self.messages.by_unique_id, used.clock.now_ms)

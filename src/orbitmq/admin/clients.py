@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from orbitmq.admin.answers import Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.group_settings import GroupSettings
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.errors import BrokerError, ValidationError
+from orbitmq.admin.tables import Tables, is_own
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.client import ConsumerConnection, ConsumerRunningInfo, ProducerTableInfo
-from orbitmq.wire.bodies.group import SubscriptionGroupWrapper
+from orbitmq.wire.bodies.client import (
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ListedConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -70,8 +76,9 @@ class RunningClient:
 class ClientAdmin:
     """Operations on clients, as ``Admin.clients``. Nothing of them is changed."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
+        self._tables = tables
 
     async def list(
         self, *, group: str | None = None, address: str | None = None
@@ -138,49 +145,47 @@ class ClientAdmin:
         return found
 
     async def _at(self, broker: BrokerInfo, group: str | None) -> Sequence[ConnectedClient]:
-        producers, names = await asyncio.gather(self._producers(broker), self._groups(broker, group))
+        """The clients of a broker. Apache's brokers are asked about each of their groups."""
+        consumers: Mapping[str, Sequence[ListedConnection]] | None
+        if group is not None:
+            told, online = await asyncio.gather(self._told(broker), self._online(broker, group))
+            consumers = {group: online}
+        else:
+            told = await self._told(broker, {"consumers": "true"})
+            consumers = told.consumers
+            if consumers is None:
+                consumers = await self._consumers(broker)
+        found: list[tuple[str, str, ProducerInfo | ListedConnection, str]] = [
+            *(("producer", name, one, one.remote_ip) for name, some in told.data.items() for one in some),
+            *(("consumer", name, one, one.client_addr) for name, some in consumers.items() for one in some),
+        ]
+        return [
+            ConnectedClient(role, name, one.client_id, address, one.language, one.version, ())
+            for role, name, one, address in found
+            if name == group or (group is None and not is_own(name))
+        ]
+
+    async def _told(self, broker: BrokerInfo, fields: Mapping[str, str] | None = None) -> ProducerTableInfo:
+        """The producers; from OrbitMQ's brokers with the field ``consumers`` these, too. Brokers before 4.8
+        tell of none.
+        """
+        request = Command(RequestCode.GET_ALL_PRODUCER_INFO, dict(fields or {}))
+        answer = await self._cluster.ask_unless(
+            broker.address, request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        )
+        return ProducerTableInfo() if answer is None else ProducerTableInfo.decode(answer.body)
+
+    async def _consumers(self, broker: BrokerInfo) -> Mapping[str, Sequence[ListedConnection]]:
+        names = [name for name in await self._tables.of(broker) if not is_own(name)]
         line = asyncio.Semaphore(SIDE_BY_SIDE)
 
-        async def consumers(name: str) -> Sequence[ConnectedClient]:
-            request = headers.GetConsumerConnectionListRequest(consumer_group=name)
+        async def one(name: str) -> Sequence[ListedConnection]:
             async with line:
-                answer = await self._cluster.ask_unless(
-                    broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE
-                )
-            online = [] if answer is None else ConsumerConnection.decode(answer.body).connection_set
-            return [
-                ConnectedClient(
-                    "consumer", name, one.client_id, one.client_addr, one.language, one.version, ()
-                )
-                for one in online
-            ]
+                return await self._online(broker, name)
 
-        each = await asyncio.gather(*map(consumers, names))
-        return [
-            *(one for one in producers if group in (None, one.group)),
-            *(one for some in each for one in some),
-        ]
+        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
-    async def _groups(self, broker: BrokerInfo, group: str | None) -> Sequence[str]:
-        if group is not None:
-            return [group]
-        answer = await self._cluster.ask(
-            broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        )
-        table = SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
-        return [name for name in table if not (is_system_group(name) or name in SYSTEM_GROUPS)]
-
-    async def _producers(self, broker: BrokerInfo) -> Sequence[ConnectedClient]:
-        """Brokers before 4.8 do not list their producers."""
-        try:
-            answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_ALL_PRODUCER_INFO))
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            return []
-        return [
-            ConnectedClient("producer", name, one.client_id, one.remote_ip, one.language, one.version, ())
-            for name, some in ProducerTableInfo.decode(answer.body).data.items()
-            if not is_system_group(name) and name not in SYSTEM_GROUPS
-            for one in some
-        ]
+    async def _online(self, broker: BrokerInfo, group: str) -> Sequence[ListedConnection]:
+        request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
+        answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE)
+        return [] if answer is None else ConsumerConnection.decode(answer.body).connection_set

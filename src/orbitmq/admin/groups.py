@@ -14,14 +14,21 @@ from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.lag_causes import LagReport
 from orbitmq.admin.lag_reports import explained
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.admin.progress import QueueProgress, lags_of_all, progress_of_all
+from orbitmq.admin.progress import (
+    QueueProgress,
+    TopicLag,
+    lags_of_all,
+    progress_in,
+    progress_of_all,
+    topic_lags_of_all,
+)
+from orbitmq.admin.tables import Tables, is_own
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection
-from orbitmq.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.stats import (
     ConsumeStats,
     OffsetWrapper,
@@ -50,8 +57,9 @@ _Told = tuple[GroupSettings | None, ConsumerConnection | None]
 class GroupAdmin:
     """Operations on consumer groups, in all clusters: at each master, or who has the copy of a lost one."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
+        self._tables = tables
 
     # -- looking -----------------------------------------------------------------------------------------
 
@@ -63,11 +71,11 @@ class GroupAdmin:
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._table)
+        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._tables.of)
         found: dict[str, list[str]] = {}
-        for broker, configs in answers.pairs:
-            for name in configs:
-                if system or not (is_system_group(name) or name in SYSTEM_GROUPS):
+        for broker, table in answers.pairs:
+            for name in table:
+                if system or not is_own(name):
                     found.setdefault(name, []).append(broker.name)
         return answers.partial(dict(sorted(found.items())))
 
@@ -79,19 +87,13 @@ class GroupAdmin:
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._table)
+        answers = await self._cluster.at_each(await self._cluster.leaders(cluster), self._tables.of)
         found: dict[str, dict[str, GroupSettings]] = {}
-        for broker, configs in answers.pairs:
-            for name, config in configs.items():
-                if not (is_system_group(name) or name in SYSTEM_GROUPS):
-                    found.setdefault(name, {})[broker.name] = from_wire(config)
+        for broker, table in answers.pairs:
+            for name, settings in table.items():
+                if not is_own(name):
+                    found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))
-
-    async def _table(self, broker: BrokerInfo) -> Mapping[str, SubscriptionGroupConfig]:
-        answer = await self._cluster.ask(
-            broker.address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        )
-        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
 
     async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:
         """The settings that a broker has of a group; ``None``: it does not know the group."""
@@ -104,10 +106,8 @@ class GroupAdmin:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
             # Brokers before 5.0 have only the whole table.
-            config = (await self._table(broker)).get(group)
-        else:
-            config = None if answer is None else SubscriptionGroupConfig.decode(answer.body)
-        return None if config is None else from_wire(config)
+            return (await self._tables.of(broker)).get(group)
+        return None if answer is None else from_wire(SubscriptionGroupConfig.decode(answer.body))
 
     async def show(self, group: str, *, cluster: str | None = None) -> Partial[GroupDetails]:
         """A group's settings, members, subscriptions and conflicts.
@@ -161,19 +161,29 @@ class GroupAdmin:
                 raise unknown_group(group, brokers)
         return answers.partial(found)
 
-    async def progress(self, *, cluster: str | None = None) -> Partial[Sequence[QueueProgress]]:
+    async def progress(
+        self, *, cluster: str | None = None, topic: str | None = None
+    ) -> Partial[Sequence[QueueProgress]]:
         """How far every group is in every queue that it reads, without RocketMQ's own groups. Each broker is
-        asked once, for all groups.
+        asked once, for all groups; with ``topic`` once for each group that reads it.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        return await progress_of_all(self._cluster, cluster)
+        if topic is None:
+            return await progress_of_all(self._cluster, cluster)
+        return await progress_in(self._cluster, cluster, topic)
+
+    async def topic_lags(self, *, cluster: str | None = None) -> Partial[Sequence[TopicLag]]:
+        """The lag of every group that has committed offsets, by topic and broker; each broker is asked once.
+
+        Raises:
+            BrokerError, TransportError, NameServerError: no broker or no name server answers.
+        """
+        return await topic_lags_of_all(self._cluster, cluster)
 
     async def lags(self) -> Partial[Mapping[str, int]]:
-        """The lag of every group that has committed offsets; asked as :meth:`progress` and from the same
-        brokers.
-        """
+        """The lag of every group that has committed offsets: the sums of :meth:`topic_lags`."""
         return await lags_of_all(self._cluster, None)
 
     async def why(self, group: str) -> Partial[LagReport]:
@@ -189,10 +199,16 @@ class GroupAdmin:
         """
         lagging = asyncio.ensure_future(self.lag(group))
         try:
-            return await explained(self._cluster, await self.show(group), await lagging)
+            return await self.explain(await self.show(group), await lagging)
         finally:
             lagging.cancel()
             await asyncio.gather(lagging, return_exceptions=True)
+
+    async def explain(
+        self, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]]
+    ) -> Partial[LagReport]:
+        """:meth:`why` from the answers of :meth:`show` and :meth:`lag`; only members are asked."""
+        return await explained(self._cluster, details, lag)
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
         """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""

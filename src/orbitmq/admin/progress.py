@@ -1,18 +1,25 @@
-"""How far all groups are, with one question to each broker."""
+"""How far groups are: all of them with one question to each broker, or those that read one topic."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.model import BrokerInfo
+from orbitmq.admin.tables import is_own
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList
+from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from orbitmq.wire.bodies.topic import GroupList
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
 
+# Most groups of a topic that a broker is asked about at the same time.
+SIDE_BY_SIDE = 16
 _Listed: TypeAlias = list[dict[str, list[ConsumeStats]]]
 
 
@@ -39,41 +46,115 @@ class QueueProgress:
         return max(0, self.end - self.committed) + (self.popped or 0)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far a group is in all queues of a topic at one broker.
+
+    Attributes:
+        lag: messages that are not consumed, those in flight included.
+        end: the sum of the ends of the queues.
+    """
+
+    group: str
+    topic: str
+    broker_name: str
+    lag: int
+    end: int
+
+
 async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[QueueProgress]]:
     """See :meth:`orbitmq.admin.GroupAdmin.progress`. ``name``: only in this cluster."""
-    answers = await _asked(cluster, name)
-    found = [one for _, listed in answers.pairs for one in _of_queues(listed)]
-    return answers.partial(sorted(found, key=lambda one: (one.group, one.queue)))
-
-
-async def lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Mapping[str, int]]:
-    """The lag of each group, by its name. ``name``: only in this cluster."""
-    answers = await _asked(cluster, name)
-    found: dict[str, int] = {}
-    for _, listed in answers.pairs:
-        for one in _of_queues(listed):
-            found[one.group] = found.get(one.group, 0) + one.lag
-    return answers.partial(dict(sorted(found.items())))
-
-
-async def _asked(cluster: ClusterClient, name: str | None) -> Answers[_Listed]:
-    return await cluster.ask_all(
+    answers: Answers[_Listed] = await cluster.ask_all(
         await cluster.leaders(name),
         headers.GetBrokerConsumeStatsRequest(is_order=False).command(),
         lambda _, answer: ConsumeStatsList.decode(answer.body).consume_stats_list,
     )
+    found = [one for _, listed in answers.pairs for one in _of_queues(listed)]
+    return answers.partial(sorted(found, key=lambda one: (one.group, one.queue)))
+
+
+async def progress_in(
+    cluster: ClusterClient, name: str | None, topic: str
+) -> Partial[Sequence[QueueProgress]]:
+    """The same in one topic. A broker is asked which groups read it, and about each of them."""
+
+    async def look(broker: BrokerInfo) -> Sequence[QueueProgress]:
+        answer = await cluster.ask_unless(broker.address, _readers(topic), ResponseCode.TOPIC_NOT_EXIST)
+        groups = () if answer is None else GroupList.decode(answer.body).group_list
+        line = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def one(group: str) -> Sequence[QueueProgress]:
+            # Asked with the topic, a broker lists queues in which the group has committed nothing.
+            request = headers.GetConsumeStatsRequest(consumer_group=group).command()
+            async with line:
+                told = await cluster.ask_unless(
+                    broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+                )
+            table = {} if told is None else ConsumeStats.decode(told.body).offset_table
+            return [_of_queue(group, queue, offsets) for queue, offsets in table.items()]
+
+        each = await asyncio.gather(*(one(group) for group in groups if not is_own(group)))
+        return [queue for some in each for queue in some if queue.queue.topic == topic]
+
+    answers = await cluster.at_each(await cluster.leaders(name), look)
+    found = [one for _, some in answers.pairs for one in some]
+    return answers.partial(sorted(found, key=lambda one: (one.group, one.queue)))
+
+
+async def topic_lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[TopicLag]]:
+    """The lag of each group in each topic by broker. ``name``: only in this cluster.
+
+    OrbitMQ's brokers add the queues up themselves; Apache's pass over the field and list the queues.
+    """
+    request = headers.GetBrokerConsumeStatsRequest(is_order=False).command()
+    request.ext["sumBy"] = "topic"
+    answers = await cluster.ask_all(await cluster.leaders(name), request, _topic_lags)
+    return answers.partial([one for _, found in answers.pairs for one in found])
+
+
+async def lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Mapping[str, int]]:
+    """The lag of each group, by its name. ``name``: only in this cluster."""
+    answer = await topic_lags_of_all(cluster, name)
+    return Partial(dict(sorted(by_group(answer.found).items())), answer.left_out)
+
+
+def by_group(lags: Sequence[TopicLag]) -> dict[str, int]:
+    """The lag of each group, all topics and brokers together."""
+    found: dict[str, int] = {}
+    for one in lags:
+        found[one.group] = found.get(one.group, 0) + one.lag
+    return found
+
+
+def _topic_lags(broker: BrokerInfo, answer: Command) -> Sequence[TopicLag]:
+    body = ConsumeStatsList.decode(answer.body)
+    if body.sums is not None:
+        return [
+            TopicLag(group, topic, broker.name, one.lag, one.end)
+            for group, topics in body.sums.items()
+            if not is_own(group)
+            for topic, one in topics.items()
+        ]
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in _of_queues(body.consume_stats_list):
+        key = one.group, one.queue.topic
+        lag, end = sums.get(key, (0, 0))
+        sums[key] = lag + one.lag, end + one.end
+    return [TopicLag(group, topic, broker.name, *found) for (group, topic), found in sums.items()]
+
+
+def _readers(topic: str) -> Command:
+    return headers.QueryTopicConsumeByWhoRequest(topic=topic).command()
 
 
 def _of_queues(listed: _Listed) -> Iterator[QueueProgress]:
     for groups in listed:
         for group, topics in groups.items():
-            if not (is_system_group(group) or group in SYSTEM_GROUPS):
+            if not is_own(group):
                 for stats in topics:
                     for queue, offsets in stats.offset_table.items():
-                        yield QueueProgress(
-                            group,
-                            queue,
-                            offsets.consumer_offset,
-                            offsets.broker_offset,
-                            offsets.pop_in_flight,
-                        )
+                        yield _of_queue(group, queue, offsets)
+
+
+def _of_queue(group: str, queue: MessageQueue, offsets: OffsetWrapper) -> QueueProgress:
+    return QueueProgress(group, queue, offsets.consumer_offset, offsets.broker_offset, offsets.pop_in_flight)

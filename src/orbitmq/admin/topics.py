@@ -10,14 +10,13 @@ from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.model import QueueStatus, RouteEntry, TopicSettings
+from orbitmq.admin.tables import Tables
 from orbitmq.durations import instant
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import (
     AUTO_CREATE_TOPIC,
     DLQ_PREFIX,
-    PERM_READ,
-    PERM_WRITE,
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
     TOOLS_GROUP,
@@ -25,7 +24,7 @@ from orbitmq.message.reserved import (
 )
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import QueryConsumeTimeSpanBody, TopicStatsTable
-from orbitmq.wire.bodies.topic import TopicConfig, TopicConfigSerializeWrapper, TopicFilterType, TopicList
+from orbitmq.wire.bodies.topic import TopicFilterType, TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wording import counted
@@ -38,8 +37,9 @@ if TYPE_CHECKING:
 class TopicAdmin:
     """Operations on topics, as ``Admin.topics``."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: ClusterClient, tables: Tables[TopicSettings]) -> None:
         self._cluster = cluster
+        self._tables = tables
 
     async def list(self, *, cluster: str | None = None) -> Sequence[str]:
         """Names of all topics, or of those with queues in ``cluster``; sorted.
@@ -66,16 +66,12 @@ class TopicAdmin:
         brokers = await self._cluster.leaders(cluster)
         own = {name for broker in brokers for name in (broker.name, broker.cluster)}
         own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
-        answers = await self._cluster.ask_all(
-            brokers,
-            Command(RequestCode.GET_ALL_TOPIC_CONFIG),
-            lambda _, answer: TopicConfigSerializeWrapper.decode(answer.body).topic_config_table,
-        )
+        answers = await self._cluster.at_each(brokers, self._tables.of)
         found: dict[str, dict[str, TopicSettings]] = {}
         for broker, table in answers.pairs:
-            for name, config in table.items():
+            for name, settings in table.items():
                 if not (name in own or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))):
-                    found.setdefault(name, {})[broker.name] = _settings(config)
+                    found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))
 
     async def route(self, topic: str) -> Sequence[RouteEntry]:
@@ -220,12 +216,6 @@ def _oldest(body: bytes) -> Mapping[MessageQueue, datetime]:
         for span in QueryConsumeTimeSpanBody.decode(body).consume_time_span_set
         if span.message_queue is not None and span.min_time_stamp > 0
     }
-
-
-def _settings(config: TopicConfig) -> TopicSettings:
-    queues = max(config.read_queue_nums, config.write_queue_nums)
-    perm = config.perm & (PERM_READ | PERM_WRITE)
-    return TopicSettings(queues, perm, config.order, dict(config.attributes or {}))
 
 
 def _newest(time_ms: int) -> datetime | None:

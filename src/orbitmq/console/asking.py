@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
 
-from orbitmq.admin import IncompleteError, LeftOut, Partial
+from orbitmq.admin import Admin, BrokerInfo, IncompleteError, LeftOut, Partial, TopicLag
 from orbitmq.console.model import Page
 from orbitmq.errors import BrokerError
 from orbitmq.transport.errors import TransportError
@@ -20,7 +20,92 @@ MOST_KEPT: Final = 256
 # Most pages that are being made at once; more than that wait, within their deadline.
 MOST_AT_ONCE: Final = 16
 Key = tuple[str, ...]
+Status = Mapping[str, str]
 T = TypeVar("T")
+
+
+class _Kept(Generic[T]):
+    """Values that are made once for all that ask for them, and kept for two seconds.
+
+    Args:
+        monotonic: the clock, in seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        # When the value was true, and the value.
+        self._kept: dict[Key, tuple[float, T]] = {}
+        self._making: dict[Key, asyncio.Task[tuple[float, T]]] = {}
+
+    async def get(self, key: Key, make: Callable[[], Awaitable[tuple[float, T]]]) -> tuple[float, T]:
+        """The value of that key, and when it was true: the kept one, or a new one."""
+        kept = self._kept.get(key)
+        if kept is not None and self._monotonic() - kept[0] < KEPT_S:
+            return kept
+        task = self._making.get(key)
+        if task is None:
+            task = self._making[key] = asyncio.ensure_future(make())
+            task.add_done_callback(lambda done: self._made(key, done))
+        return await asyncio.shield(task)
+
+    def _made(self, key: Key, task: asyncio.Task[tuple[float, T]]) -> None:
+        # Those that wait get an error; without one that still waits it is not logged as forgotten.
+        failed = task.cancelled() or task.exception() is not None
+        if self._making.get(key) is not task:
+            return  # begun before something was changed
+        del self._making[key]
+        if failed:
+            return
+        self._kept.pop(key, None)
+        self._kept[key] = task.result()
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def forget(self) -> None:
+        """Keep no value any longer, nor one that is being made."""
+        self._kept.clear()
+        self._making.clear()
+
+
+class Sight:
+    """What one page sees of a cluster. Answers that several pages need are asked for once.
+
+    Attributes:
+        admin: for everything else.
+        since: when the oldest of the answers was true.
+    """
+
+    def __init__(self, admin: Admin, monotonic: Callable[[], float], answers: _Kept[Any]) -> None:
+        self.admin = admin
+        self._monotonic, self._answers = monotonic, answers
+        self.since = float("inf")
+
+    async def _shared(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
+        async def asked() -> tuple[float, T]:
+            found = await ask()
+            return self._monotonic(), found
+
+        at, found = await self._answers.get((name,), asked)
+        self.since = min(self.since, at)
+        value: T = found
+        return value
+
+    async def statuses(self) -> Sequence[tuple[BrokerInfo, Status | str]]:
+        """The runtime information of each live broker, or why it is missing."""
+        return await self._shared("statuses", self._statuses)
+
+    async def topic_lags(self) -> Partial[Sequence[TopicLag]]:
+        """The lag of each group by topic and broker; when no broker tells it, none."""
+        return await self._shared("lags", lambda: optional(self.admin.groups.topic_lags(), ()))
+
+    async def _statuses(self) -> Sequence[tuple[BrokerInfo, Status | str]]:
+        async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Status | str]:
+            try:
+                return broker, await self.admin.brokers.runtime(broker.address)
+            except (BrokerError, TransportError, WireError) as error:
+                return broker, str(error)
+
+        return await asyncio.gather(*map(one, await self.admin.brokers.list()))
 
 
 class Asker:
@@ -30,45 +115,34 @@ class Asker:
         monotonic: the clock, in seconds.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, admin: Admin, monotonic: Callable[[], float]) -> None:
+        self._admin = admin
         self._monotonic = monotonic
-        self._kept: dict[Key, tuple[float, Page]] = {}
-        self._making: dict[Key, asyncio.Task[Page]] = {}
+        self._pages = _Kept[Page](monotonic)
+        self._answers = _Kept[Any](monotonic)
         self._line = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def page(self, key: Key, make: Callable[[], Awaitable[Page]]) -> Page:
+    async def page(self, key: Key, make: Callable[[Sight], Awaitable[Page]]) -> Page:
         """The page of that key: the kept one, or a new one. Viewers that ask meanwhile get the same."""
-        kept = self._kept.get(key)
-        if kept is not None and self._monotonic() - kept[0] < KEPT_S:
-            return kept[1]
-        task = self._making.get(key)
-        if task is None:
-            task = self._making[key] = asyncio.ensure_future(self._make(key, make))
-            task.add_done_callback(lambda done: self._made(key, done))
-        return await asyncio.shield(task)
+        _, page = await self._pages.get(key, lambda: self._make(key, make))
+        return page
 
-    def _made(self, key: Key, task: asyncio.Task[Page]) -> None:
-        self._making.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # the viewers get it; without one that still waits it is not logged as forgotten
-
-    async def _make(self, key: Key, make: Callable[[], Awaitable[Page]]) -> Page:
+    async def _make(self, key: Key, make: Callable[[Sight], Awaitable[Page]]) -> tuple[float, Page]:
+        sight = Sight(self._admin, self._monotonic, self._answers)
         try:
             async with asyncio.timeout(DEADLINE_S), self._line:
-                page = await make()
+                page = await make(sight)
         except TimeoutError:
             page = Page(key[0], late=True)
         except IncompleteError as error:
             page = Page(key[0], left_out=names(error.left_out))
-        self._kept.pop(key, None)
-        self._kept[key] = (self._monotonic(), page)
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return page
+        # A page is as old as the oldest answer that it is made of.
+        return min(sight.since, self._monotonic()), page
 
     def forget(self) -> None:
         """Keep no page any longer: something was changed."""
-        self._kept.clear()
+        self._pages.forget()
+        self._answers.forget()
 
 
 async def optional(work: Awaitable[Partial[T]], nothing: T) -> Partial[T]:

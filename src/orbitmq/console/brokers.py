@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from orbitmq.admin import Admin, BrokerState, ConnectedClient, Partial
-from orbitmq.console.asking import names, optional
+from orbitmq.console.asking import Sight, names, optional
 from orbitmq.console.clients import COLUMNS, rows_of
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Page, Row, Table, path_of, said
-from orbitmq.console.overview import broker_row, broker_rows, columns_of, statuses
+from orbitmq.console.overview import broker_row, broker_rows, columns_of
 from orbitmq.console.rights import ADMIN
 from orbitmq.durations import instant
 from orbitmq.message.numbers import whole_number
@@ -35,8 +35,8 @@ REPLICAS: Final = (
 )
 
 
-async def brokers(admin: Admin, history: History, now_ms: int) -> Page:
-    rows = broker_rows(await statuses(admin), history, now_ms)
+async def brokers(sight: Sight, history: History, now_ms: int) -> Page:
+    rows = broker_rows(await sight.statuses(), history, now_ms)
     name, *others = columns_of(rows)
     table = Table("brokers", (name, Column("id", "number"), *others), rows, "no_brokers", long=True)
     return Page("brokers", "", said("count_brokers", n=len(rows)), (table,))

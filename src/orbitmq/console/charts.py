@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from orbitmq.admin import Admin
-from orbitmq.console.asking import names, optional
+from orbitmq.console.asking import Sight, names
 from orbitmq.console.history import History, Series
 from orbitmq.console.model import Chart, Column, Page, Row, Table, said
-from orbitmq.console.overview import broker_rows, statuses
+from orbitmq.console.overview import broker_rows
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX
 
 RATES = (Column("topic", link="/topics/{topic}"), Column("in_rate", "number"))
 
 
-async def charts(admin: Admin, history: History, now_ms: int) -> Page:
+async def charts(sight: Sight, history: History, now_ms: int) -> Page:
     """Three charts, and the rates of the topics as a table."""
-    told, progress = await asyncio.gather(statuses(admin), optional(admin.groups.progress(), ()))
+    told, lags = await asyncio.gather(sight.statuses(), sight.topic_lags())
     rows = broker_rows(told, history, now_ms)
-    ends: dict[str, dict[object, int]] = {}
-    for one in progress.found:
-        if not one.queue.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            ends.setdefault(one.queue.topic, {})[one.queue] = one.end
-    rates = history.note_ends(now_ms, {topic: sum(queues.values()) for topic, queues in ends.items()})
+    ends: dict[str, dict[str, int]] = {}
+    for one in lags.found:
+        if not one.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            ends.setdefault(one.topic, {})[one.broker_name] = one.end
+    rates = history.note_ends(now_ms, {topic: sum(at.values()) for topic, at in ends.items()})
     blocks = (
         _chart("came_by_broker", history.came, now_ms),
         _chart("gone_by_broker", history.gone, now_ms),
@@ -31,7 +30,7 @@ async def charts(admin: Admin, history: History, now_ms: int) -> Page:
         Table("rates", RATES, _rows(rates), "no_rates", long=True),
     )
     silent = [f"{row['name']} at {row['address']}: {row['problem']}" for row in rows if row["problem"]]
-    left_out = [*silent, *names(progress.left_out)]
+    left_out = [*silent, *names(lags.left_out)]
     return Page("charts", "", said("charts_kept"), blocks, left_out=left_out)
 
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, GroupSettings, LeftOut, Move, Partial, QueueLag
-from orbitmq.console.asking import names, optional
+from orbitmq.admin import Admin, GroupDetails, GroupSettings, LeftOut, Move, Partial, QueueLag
+from orbitmq.admin.progress import by_group
+from orbitmq.console.asking import Sight, names
 from orbitmq.console.model import (
     Block,
     Column,
@@ -37,12 +38,13 @@ WHY_S: Final = 1.7
 PLACES: Final = ("first", "last", "time", "offset", "shift")
 
 
-async def groups(admin: Admin) -> Page:
-    answer, lags = await asyncio.gather(admin.groups.settings(), optional(admin.groups.lags(), {}))
+async def groups(sight: Sight) -> Page:
+    answer, lags = await asyncio.gather(sight.admin.groups.settings(), sight.topic_lags())
+    behind = by_group(lags.found)
     rows = [
         {
             "group": name,
-            "lag": lags.found.get(name, 0),
+            "lag": behind.get(name, 0),
             "state": "ok" if all(one.consume for one in own.values()) else "off",
             "retries": max(one.max_retries for one in own.values()),
             "ordered": "yes" if any(one.orderly for one in own.values()) else "",
@@ -66,9 +68,9 @@ async def groups(admin: Admin) -> Page:
 
 
 async def group(admin: Admin, name: str) -> Page:
-    details, lag, why = await asyncio.gather(
-        admin.groups.show(name), admin.groups.lag(name), _why(admin, name)
-    )
+    until = asyncio.get_running_loop().time() + WHY_S
+    details, lag = await asyncio.gather(admin.groups.show(name), admin.groups.lag(name))
+    why = await _why(admin, details, lag, until)
     found = details.found
     members: list[Row] = [
         {
@@ -144,11 +146,13 @@ async def group(admin: Admin, name: str) -> Page:
     return Page("groups", name, why, blocks, links, left_out=left_out)
 
 
-async def _why(admin: Admin, name: str) -> Said:
+async def _why(
+    admin: Admin, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]], until: float
+) -> Said:
     """Why the group lags; when that takes too long or a broker goes meanwhile, only that this is unknown."""
     try:
-        async with asyncio.timeout(WHY_S):
-            why = (await admin.groups.why(name)).found
+        async with asyncio.timeout_at(until):
+            why = (await admin.groups.explain(details, lag)).found
     except (TimeoutError, OrbitError):
         return said("why_unknown", "warn")
     return plain(why.text, "warn" if why.lag else "good")

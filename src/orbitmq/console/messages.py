@@ -327,7 +327,7 @@ async def message(
         operates: the forms for operators are shown; for them the online members of the groups are asked for.
     """
     one = await admin.messages.get(message_id, topic=topic or None)
-    progress = await optional(admin.groups.progress(), ())
+    progress = await optional(admin.groups.progress(topic=one.topic), ())
     queue = MessageQueue(one.topic, one.broker_name, one.queue_id)
     readers: list[Row] = [
         {

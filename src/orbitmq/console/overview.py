@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, BrokerInfo, BrokerState
+from orbitmq.admin import BrokerInfo, BrokerState
 from orbitmq.admin.brokers import states
-from orbitmq.console.asking import optional
+from orbitmq.admin.progress import by_group
+from orbitmq.console.asking import Sight, Status
 from orbitmq.console.disks import LEAST_MS, Outlook
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said, span_text
-from orbitmq.errors import BrokerError
-from orbitmq.transport.errors import TransportError
-from orbitmq.wire.errors import WireError
 
 TOP: Final = 10
 # From here on a disk is worth a word: brokers delete old messages from 0.75 on and refuse new ones from 0.9.
 DISK_FULL: Final = 0.85
 DAY_S: Final = 86_400
-Status = Mapping[str, str]
 
 BROKERS: Final = (
     Column("name"),
@@ -41,23 +38,11 @@ BROKERS: Final = (
 RARE: Final = ("full_in", "behind", "problem")
 
 
-async def statuses(admin: Admin) -> Sequence[tuple[BrokerInfo, Status | str]]:
-    """The runtime information of each live broker, or why it is missing."""
-
-    async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Status | str]:
-        try:
-            return broker, await admin.brokers.runtime(broker.address)
-        except (BrokerError, TransportError, WireError) as error:
-            return broker, str(error)
-
-    return await asyncio.gather(*map(one, await admin.brokers.list()))
-
-
-async def overview(admin: Admin, history: History, now_ms: int) -> Page:
-    told, lags = await asyncio.gather(statuses(admin), optional(admin.groups.lags(), {}))
+async def overview(sight: Sight, history: History, now_ms: int) -> Page:
+    told, lags = await asyncio.gather(sight.statuses(), sight.topic_lags())
     known = states(told)
     rows = broker_rows(told, history, now_ms)
-    behind = sorted(((lag, name) for name, lag in lags.found.items() if lag), reverse=True)
+    behind = sorted(((lag, name) for name, lag in by_group(lags.found).items() if lag), reverse=True)
     filling = [row for row in rows if row["full_in"] is not None]
     silent = [f"{one.broker.name} at {one.broker.address}: {one.problem}" for one in known if one.problem]
     seen = {one.broker.address for one in known if one.problem}

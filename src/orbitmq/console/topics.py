@@ -52,12 +52,11 @@ async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
         admin.topics.status(name),
         admin.topics.settings(),
         optional(admin.topics.oldest(name), {}),
-        optional(admin.groups.progress(), ()),
+        optional(admin.groups.progress(topic=name), ()),
     )
     lags: dict[str, int] = {}
     for each in progress.found:
-        if each.queue.topic == name:
-            lags[each.group] = lags.get(each.group, 0) + each.lag
+        lags[each.group] = lags.get(each.group, 0) + each.lag
     own = settings.found.get(name, {})
     rows: list[Row] = [
         {

@@ -23,7 +23,7 @@ from orbitmq.console import (
     topics,
     traces,
 )
-from orbitmq.console.asking import REQUEST_S, Asker
+from orbitmq.console.asking import REQUEST_S, Asker, Sight
 from orbitmq.console.history import History
 from orbitmq.console.model import Page
 from orbitmq.console.overview import overview
@@ -51,7 +51,7 @@ class ClusterOfPages:
     def __init__(self, options: Mapping[str, Any], monotonic: Callable[[], float]) -> None:
         self._options = options
         self.admin = Admin(**options, timeout=REQUEST_S)
-        self.asker = Asker(monotonic)
+        self.asker = Asker(self.admin, monotonic)
         self.history = History()
         self.searching = 0
 
@@ -78,7 +78,7 @@ class Asked:
 
 async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
     """The first page of a cluster, or why there is none."""
-    make = partial(overview, cluster.admin, cluster.history, now_ms)
+    make = partial(overview, history=cluster.history, now_ms=now_ms)
     try:
         return await cluster.asker.page(("overview",), make)
     except OrbitError as error:
@@ -97,22 +97,18 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             return await timers.timer(admin, query["id"].strip())
         if first == "traces":
             return await _trace(cluster, query["id"], query) if query.get("id") else traces.trace_form()
-        makers: Mapping[str, Callable[[Admin], Awaitable[Page]]] = {
+        makers: Mapping[str, Callable[[Sight], Awaitable[Page]]] = {
             "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
             "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
-            "topics": topics.topics,
+            "topics": lambda sight: topics.topics(sight.admin),
             "groups": groups.groups,
-            "dead-letters": letters.all_letters,
+            "dead-letters": lambda sight: letters.all_letters(sight.admin),
             "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
-            "clients": clients.clients,
-            "timers": timers.timers,
-            "access": access.access,
+            "clients": lambda sight: clients.clients(sight.admin),
+            "timers": lambda sight: timers.timers(sight.admin),
+            "access": lambda sight: access.access(sight.admin),
         }
-        return (
-            await cluster.asker.page(parts or ("overview",), partial(makers[first], admin))
-            if first in makers
-            else None
-        )
+        return await cluster.asker.page(parts or ("overview",), makers[first]) if first in makers else None
     name = rest[0]
     if len(rest) == 1:
         if first == "clients":
@@ -122,8 +118,10 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             return await _trace(cluster, name, query)
         if first == "brokers":
             key = query.get("key", "").strip()
-            make = partial(brokers.broker, admin, name, key, cluster.history, asked.now_ms)
-            return await cluster.asker.page((*parts, key), make)
+            return await cluster.asker.page(
+                (*parts, key),
+                lambda sight: brokers.broker(sight.admin, name, key, cluster.history, asked.now_ms),
+            )
         if (first, name) in FIXED:
             return FIXED[first, name]()
         if (first, name) == ("access", "~test"):
@@ -136,7 +134,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             "dead-letters": partial(letters.letters, reader=cluster.reader, now_ms=asked.now_ms),
             "access": access.one_user,
         }
-        return await kept(partial(ones[first], admin, name)) if first in ones else None
+        return await kept(lambda sight: ones[first](sight.admin, name)) if first in ones else None
     return await _part(admin, asked, undo) if len(rest) == 2 else None
 
 
@@ -175,7 +173,7 @@ async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) 
 
 async def _trace(cluster: ClusterOfPages, message_id: str, query: Query) -> Page:
     given = message_id.strip(), query.get("topic", "").strip()
-    return await cluster.asker.page(("traces", *given), partial(traces.trace, cluster.admin, *given))
+    return await cluster.asker.page(("traces", *given), lambda sight: traces.trace(sight.admin, *given))
 
 
 async def _deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:

@@ -10,7 +10,6 @@ from orbitmq.wire.bodies.client import (
     ListedConnection,
     ProducerConnection,
     ProducerInfo,
-    ProducerTableInfo,
     SubscriptionConflict,
 )
 from orbitmq.wire.codes import ResponseCode
@@ -66,23 +65,28 @@ class ClientListing:
             raise RemotingError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return ProducerConnection(connection_set=[_shown(client) for client in clients])
 
-    def all_producers(self) -> ProducerTableInfo:
+    def all_producers(self) -> dict[str, list[ProducerInfo]]:
         """Every producer by group."""
-        return ProducerTableInfo(
-            data={
-                group: [
-                    ProducerInfo(
-                        client_id=client.client_id,
-                        remote_ip=client.peer.remote_address,
-                        language=_language(client.language),
-                        version=client.version,
-                        last_update_timestamp=client.seen_ms,
-                    )
-                    for client in clients
-                ]
-                for group, clients in self._clients.producer_groups().items()
-            }
-        )
+        return {
+            group: [
+                ProducerInfo(
+                    client_id=client.client_id,
+                    remote_ip=client.peer.remote_address,
+                    language=_language(client.language),
+                    version=client.version,
+                    last_update_timestamp=client.seen_ms,
+                )
+                for client in clients
+            ]
+            for group, clients in self._clients.producer_groups().items()
+        }
+
+    def all_consumers(self) -> dict[str, list[ListedConnection]]:
+        """Every consumer by group."""
+        return {
+            group: [_shown(client) for client in clients]
+            for group, clients in self._clients.consumer_groups().items()
+        }
 
 
 def _shown(client: Client) -> ListedConnection:

@@ -148,6 +148,9 @@ class ClientManager(Component):
     def producer_groups(self) -> dict[str, list[Client]]:
         return {group: list(members.values()) for group, members in self._producers.items()}
 
+    def consumer_groups(self) -> dict[str, list[Client]]:
+        return {group: list(state.members.values()) for group, state in self._consumers.items()}
+
     def conflicts(self, group: str) -> list[Conflict]:
         """Where members of the group contradict each other now."""
         state = self._consumers.get(group)

@@ -13,6 +13,7 @@ from orbitmq.broker.clients.listing import ClientListing
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.clients.registry import Client
 from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily, answer_with, reply_after
+from orbitmq.broker.handlers.tables import encode_with_tables, table_of
 from orbitmq.broker.messaging.filters import Filters
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.message.model import MessageQueue
@@ -92,9 +93,13 @@ class ClientHandlers(HandlerFamily):
         group = headers.GetProducerConnectionListRequest.from_ext(command.ext).producer_group
         return command.reply(body=self._listing.producers(group).encode())
 
-    def all_producers(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Every producer by group."""
-        return command.reply(body=self._listing.all_producers().encode())
+    async def all_producers(self, _connection: ServerConnection, command: Command) -> Command:
+        """Every producer by group; for a client that asks with ``consumers`` also every consumer."""
+        body, tables = bodies.ProducerTableInfo(), {"data": table_of(self._listing.all_producers())}
+        if command.ext.get("consumers") == "true":
+            body.consumers = {}
+            tables["consumers"] = table_of(self._listing.all_consumers())
+        return command.reply(body=await encode_with_tables(body, **tables))
 
 
 class AssignmentHandlers(HandlerFamily):

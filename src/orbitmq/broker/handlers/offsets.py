@@ -13,6 +13,7 @@ from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import (
     ConsumerOffsetSerializeWrapper,
     ConsumeStats,
+    ConsumeStatsList,
     QueryConsumeTimeSpanBody,
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
@@ -152,8 +153,13 @@ class ProgressHandlers(HandlerFamily):
         return command.reply(body=await encode_with_table(body, "offsetTable", stats.offset_table))
 
     async def all_consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
-        """Every group's progress in every topic; with ``isOrder`` only in ordered topics."""
+        """Every group's progress in every topic; with ``isOrder`` only in ordered topics. A client that asks
+        with ``sumBy`` gets the sums of each topic's queues instead.
+        """
         only_order = headers.GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
+        if command.ext.get("sumBy") == "topic":
+            sums = await self._progress.sums()
+            return command.reply(body=await encode_with_table(ConsumeStatsList(sums={}), "sums", sums))
         found = await self._progress.of_all_groups(only_order=only_order)
         groups, found.consume_stats_list = found.consume_stats_list, []
         items = ((group, 1 + sum(map(len, group.values()))) for group in groups)

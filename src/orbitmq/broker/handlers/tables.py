@@ -15,7 +15,12 @@ LongTable: TypeAlias = tuple[Iterable[Any], Callable[[Any], object]]
 
 async def encode_with_table(body: Body, name: str, table: Mapping[Any, object]) -> bytes:
     """:func:`encode_with_tables` of one table that does not change."""
-    return await encode_with_tables(body, **{name: (sorted(table), table.get)})
+    return await encode_with_tables(body, **{name: table_of(table)})
+
+
+def table_of(table: Mapping[Any, object]) -> LongTable:
+    """A table that does not change."""
+    return sorted(table), table.get
 
 
 async def encode_with_tables(body: Body, **tables: LongTable) -> bytes:

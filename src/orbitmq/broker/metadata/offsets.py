@@ -102,6 +102,12 @@ class ConsumerOffsets:
         queue = self._dealt.get((topic, group, queue_id))
         return None if queue is None else queue.in_flight
 
+    def in_flight_in(self, group: str, topic: str, queues: int) -> int:
+        """The sum of :meth:`in_flight` over the first queues of a topic."""
+        if not self._dealt:
+            return 0
+        return sum(self.in_flight(group, topic, queue_id) or 0 for queue_id in range(queues))
+
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended, else the offset of :meth:`query`."""
         self._hear()

@@ -235,9 +235,14 @@ class ProducerInfo(Body):
 
 @dataclass(slots=True)
 class ProducerTableInfo(Body):
-    """All producers of a broker by group."""
+    """All producers of a broker by group.
+
+    Attributes:
+        consumers: all consumers by group; only in the answer of an OrbitMQ broker that was asked for them.
+    """
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
+    consumers: dict[str, list[ListedConnection]] | None = None
 
 
 class CMResult(StrEnum):

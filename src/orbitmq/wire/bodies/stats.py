@@ -30,6 +30,7 @@ __all__ = [
     "TimerMetric",
     "TimerMetricsSerializeWrapper",
     "TopicOffset",
+    "TopicProgress",
     "TopicStatsTable",
 ]
 
@@ -75,13 +76,27 @@ class ConsumeStats(Body):
 
 
 @dataclass(slots=True)
+class TopicProgress(Body):
+    """A group's progress in all queues of a topic together: its lag, and the sum of the queues' ends."""
+
+    lag: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """The progress of every group of a broker: group -> one ``ConsumeStats`` for each topic."""
+    """The progress of every group of a broker: group -> one ``ConsumeStats`` for each topic.
+
+    Attributes:
+        sums: by group and topic, instead of the list; only in the answer of an OrbitMQ broker that was asked
+            for it.
+    """
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
     total_diff: int = 0
     total_inflight_diff: int = 0
+    sums: dict[str, dict[str, TopicProgress]] | None = None
 
 
 @dataclass(slots=True)
