@@ -9,6 +9,7 @@ from orbitmq.errors import StartError
 from orbitmq.runtime.paths import joined
 from orbitmq.runtime.seam import Runtime
 from orbitmq.runtime.server_tls import KEYS, CertificateFiles, ServerTls, TlsMode
+from orbitmq.runtime.turns import Turns
 
 if TYPE_CHECKING:
     import ssl
@@ -42,6 +43,11 @@ class Certificate:
     def ends_ms(self) -> int | None:
         """When the certificate of ``tlsCertPath`` ends, milliseconds since the epoch."""
         return None if self._named is None else self._named.ends_ms
+
+    @property
+    def turns(self) -> Turns:
+        """The turns of the handshakes of all ports of the broker."""
+        return self._tls.turns
 
     @property
     def enforced(self) -> bool:

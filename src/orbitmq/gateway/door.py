@@ -184,9 +184,13 @@ class GrpcDoor(Component):
 
         client, _ = client_of(transport)
         self.seats.take(client)
-        TlsLayer(context, connection, failed, on_end=lambda: self.seats.leave(client)).begin(
-            transport, received
-        )
+        TlsLayer(
+            context,
+            connection,
+            failed,
+            on_end=lambda: self.seats.leave(client),
+            turns=self._certificate.turns,
+        ).begin(transport, received)
 
     def _connection(self, transport: asyncio.Transport, *, tls: bool = False) -> GrpcConnection | None:
         """A connection for this transport; when there can be none, the transport is closed."""

@@ -10,6 +10,7 @@ from orbitmq.message.reserved import MASTER_ID
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Runtime
+from orbitmq.runtime.turns import Turns
 from orbitmq.transport.farewell import Farewell
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import OTHER_PROTOCOLS, TLS
@@ -30,6 +31,7 @@ class MisledClients:
         self._routes = routes
         self._log = LogLimiter(log)
         self._context: ssl.SSLContext | None = None
+        self._turns = Turns()
 
     def take_plain(self, transport: asyncio.Transport, _received: bytes) -> None:
         """Answer a client without TLS."""
@@ -47,7 +49,7 @@ class MisledClients:
         def failed(kind: str, text: str) -> None:
             self._log.write(logging.WARNING, kind, "disconnecting %s: %s: %s", _client(transport), kind, text)
 
-        TlsLayer(context, _Encrypted(self), failed).begin(transport, received)
+        TlsLayer(context, _Encrypted(self), failed, turns=self._turns).begin(transport, received)
 
     def greet(self, transport: asyncio.Transport) -> None:
         """Answer a client whose TLS handshake is done."""

@@ -106,13 +106,17 @@ class FileSender:
 def send_at_once(transport: asyncio.Transport, parts: list[Buffer]) -> bytes:
     """Send what the connection takes now, straight from where it lies; a copy of the rest, for the transport.
 
-    Nothing goes out while something waits in the transport's buffer, or when it has no socket.
+    Nothing goes out while something waits in the transport's buffer. A transport without a socket takes all
+    parts itself: it encrypts or copies them.
     """
     held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
     sent = 0
+    if held is None:
+        transport.writelines(parts)
+        return b""
     # The number of a transport that is closing may soon be another's.
-    direct = held is not None and not transport.get_write_buffer_size() and not transport.is_closing()
-    if held is not None and direct and hasattr(os, "writev"):  # Windows lacks it
+    direct = not transport.get_write_buffer_size() and not transport.is_closing()
+    if direct and hasattr(os, "writev"):  # Windows lacks it
         with contextlib.suppress(OSError):  # full, or broken: the transport will find that too
             sent = os.writev(held.fileno(), parts)
     rest = []

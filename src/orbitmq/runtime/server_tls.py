@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import StartError
 from orbitmq.runtime.imports import is_missing
+from orbitmq.runtime.turns import Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,6 +83,7 @@ class ServerTls:
     Attributes:
         mode: who is served.
         files: as given.
+        turns: those of the handshakes of all ports.
         ends_ms: when the certificate in use ends, milliseconds since the epoch; ``None``: there is none, or
             ``cryptography``, which reads it, is not installed.
     """
@@ -98,6 +100,7 @@ class ServerTls:
         self._runtime = runtime
         self.mode = mode
         self.files = files
+        self.turns = Turns()
         self._made_for = tuple(made_for)
         self._protocols = tuple(protocols)
         self._keys = keys

@@ -13,15 +13,16 @@ import contextlib
 import os
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from orbitmq.runtime.client_tls import Tls, client_context, handshake_failure
-from orbitmq.runtime.feeding import feed
+from orbitmq.runtime.tls_records import TlsRecords, buffer_of_thread
+from orbitmq.runtime.turns import Turns
 
 HANDSHAKE_SECONDS: Final = 10.0
-_READ_BYTES = 64 * 1024
 
-OnFailure = Callable[[str, str], None]
+Inner: TypeAlias = asyncio.BufferedProtocol | asyncio.Protocol
+OnFailure: TypeAlias = Callable[[str, str], None]
 
 
 class UnusableError(ssl.SSLError):
@@ -58,6 +59,8 @@ def server_context(
     context.options |= ssl.OP_NO_RENEGOTIATION
     # Forward secrecy (ECDHE): a stolen private key does not decrypt earlier connections.
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    # OpenSSL makes two for each handshake. A client that comes again gets a new one then.
+    context.num_tickets = 1
     if protocols:
         context.set_alpn_protocols(list(protocols))
     if authorities:
@@ -96,93 +99,108 @@ class TlsLayer(asyncio.BufferedProtocol):
         on_failure: called with a kind of failure and its text; the connection is gone then.
         server_host: for the client's side, the host that was connected to.
         on_end: called when the handshake ends, in whatever way.
+        turns: of the handshakes of a server; None: each goes on as soon as bytes for it come.
 
     Attributes:
         error: what ended the connection, if TLS did.
+        records: the bytes of the connection.
     """
+
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]  # called by position only
+    buffer_updated: Callable[[int], None]  # type: ignore[assignment]
 
     def __init__(
         self,
         context: ssl.SSLContext,
-        inner: asyncio.BufferedProtocol | asyncio.Protocol,
+        inner: Inner,
         on_failure: OnFailure,
         *,
         server_host: str | None = None,
         on_end: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._encrypted = ssl.MemoryBIO()
-        self._to_send = ssl.MemoryBIO()
+        encrypted, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._session = context.wrap_bio(
-            self._encrypted, self._to_send, server_side=server_host is None, server_hostname=server_host
+            encrypted, to_send, server_side=server_host is None, server_hostname=server_host
         )
+        self.records = TlsRecords(self, self._session, encrypted, to_send)
+        # The event loop calls these for every read: no call in between.
+        self.get_buffer = self.records.room
+        self.buffer_updated = self.records.received
         self.error: ssl.SSLError | None = None
-        self._inner = inner
+        self.set_inner(inner)
         self._on_failure = on_failure
         self._on_end = on_end
+        self._turns = turns
+        self._waits = False
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(_READ_BYTES))
-        self._open = False
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.Transport, received: bytes) -> None:
         """Take a transport on which ``received`` has come already."""
         transport.set_protocol(self)
         self._transport = transport
+        self.records.begin(transport)
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._too_slow)
-        self._received(received)
+        self.records.take(received)
 
     # -- from the transport ------------------------------------------------------------------------------
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._received(bytes(self._buffer[:nbytes]))
-
     def eof_received(self) -> bool:
-        return self._inner.eof_received() or False if self._open else False
+        return self._inner.eof_received() or False if self.records.open else False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._end_timer()
-        if self._open:
-            self._open = False
+        was_open = self.records.open
+        self.records.end()
+        if was_open:
             self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._open:
+        if self.records.open:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._open:
+        if self.records.open:
             self._inner.resume_writing()
 
-    def _received(self, data: bytes) -> None:
-        self._encrypted.write(data)
-        try:
-            if not self._open and not self._shake_hands():
-                return
-            self._deliver()
-        except ssl.SSLError as error:
-            self.error = error
-            self._failed("TLS that cannot be read", error.reason or str(error))
+    # -- the handshake, and the end ----------------------------------------------------------------------
 
-    def _shake_hands(self) -> bool:
-        """Whether the handshake is done."""
+    def shake_hands(self) -> bool:
+        """Go on with the handshake, for which bytes have come; whether it is done."""
+        if self._turns is None:
+            return self._step()
+        if not self._waits and self._transport is not None:
+            self._waits = True
+            # What the client sends until its turn comes waits in the system.
+            self._transport.pause_reading()
+            self._turns.wait(self._go_on)
+        return False
+
+    def _go_on(self) -> None:
+        """Its turn has come."""
+        self._waits = False
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+            if self._step():
+                self.records.go_on()
+
+    def _step(self) -> bool:
+        """A step of the handshake; whether it is done."""
         try:
             self._session.do_handshake()
         except ssl.SSLWantReadError:
-            self._flush()
+            self.records.flush()
             return False
         except ssl.SSLError as error:
-            self._flush()  # the alert that tells the other side
             self.error = error
             self._failed("TLS handshake failed", error.reason or str(error))
             return False
-        self._flush()
         self._end_timer()
-        self._open = True
+        self.records.open = True
         self.handshake_done()
         return True
 
@@ -190,24 +208,15 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Give the inner protocol its transport."""
         self._inner.connection_made(TlsTransport(self))
 
-    def _deliver(self) -> None:
-        while self._open and self._transport is not None and not self._transport.is_closing():
-            try:
-                data = self._session.read(_READ_BYTES)
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLZeroReturnError:
-                data = b""
-            if not data:
-                if not self._inner.eof_received():
-                    self.close()
-                break
-            self._hand(memoryview(data))
-        self._flush()
+    def ended(self) -> None:
+        """The other side has sent close_notify."""
+        if not self._inner.eof_received():
+            self.close()
 
-    def _hand(self, data: memoryview) -> None:
-        while data and self._open:
-            data = feed(self._inner, data)
+    def broken(self, error: ssl.SSLError) -> None:
+        """What has come cannot be decrypted."""
+        self.error = error
+        self._failed("TLS that cannot be read", error.reason or str(error))
 
     def _too_slow(self) -> None:
         self._timer = None
@@ -217,7 +226,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._end_timer()
         if self._transport is not None and not self._transport.is_closing():
             self._on_failure(kind, text)
-            # The transport is not aborted: the alert is on its way.
+            # The transport is not aborted: the alert that tells the other side is on its way.
+            self.records.flush()
             self._transport.close()
 
     def _end_timer(self) -> None:
@@ -235,20 +245,6 @@ class TlsLayer(asyncio.BufferedProtocol):
         """The transport below; None when it has ended."""
         return self._transport
 
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Encrypt and send."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[self._session.write(left) :]
-        self._flush()
-
-    def _flush(self) -> None:
-        data = self._to_send.read()
-        if data and self._transport is not None:
-            self._transport.write(data)
-
     def close(self) -> None:
         """Send close_notify, and close when everything is written."""
         if self._transport is None or self._transport.is_closing():
@@ -256,12 +252,14 @@ class TlsLayer(asyncio.BufferedProtocol):
         # It waits for the client's close_notify, or the session is broken: ours is sent all the same.
         with contextlib.suppress(ssl.SSLError):
             self._session.unwrap()
-        self._flush()
+        self.records.flush()
         self._transport.close()
 
-    def set_inner(self, inner: asyncio.BufferedProtocol | asyncio.Protocol) -> None:
+    def set_inner(self, inner: Inner) -> None:
         """Give later data to another protocol."""
         self._inner = inner
+        taker = _Bytes(inner) if isinstance(inner, asyncio.Protocol) else inner
+        self.records.give_to(taker.get_buffer, taker.buffer_updated)
 
     @property
     def session(self) -> ssl.SSLObject:
@@ -269,9 +267,23 @@ class TlsLayer(asyncio.BufferedProtocol):
         return self._session
 
     @property
-    def inner(self) -> asyncio.BufferedProtocol | asyncio.Protocol:
+    def inner(self) -> Inner:
         """The protocol that gets the decrypted data."""
         return self._inner
+
+
+class _Bytes:
+    """Gives a protocol that takes bytes what comes into a buffer."""
+
+    def __init__(self, inner: asyncio.Protocol) -> None:
+        self._inner = inner
+        self._buffer = buffer_of_thread("decrypted")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._inner.data_received(bytes(self._buffer[:nbytes]))
 
 
 class ClientTlsLayer(TlsLayer):
@@ -285,9 +297,7 @@ class ClientTlsLayer(TlsLayer):
         opened: done with the handshake; its failure is a ConnectionError with one sentence.
     """
 
-    def __init__(
-        self, tls: Tls, inner: asyncio.BufferedProtocol | asyncio.Protocol, address: str, host: str
-    ) -> None:
+    def __init__(self, tls: Tls, inner: Inner, address: str, host: str) -> None:
         super().__init__(client_context(tls), inner, lambda kind, text: None, server_host=host)
         self._shows_certificate = tls.cert is not None
         self._address = address
@@ -318,6 +328,9 @@ class TlsTransport(asyncio.Transport):
     def __init__(self, layer: TlsLayer) -> None:
         super().__init__()
         self._layer = layer
+        # Without a call in between: these are on the path of every message.
+        self.write = layer.records.write  # type: ignore[method-assign]
+        self.writelines = layer.records.writelines  # type: ignore[method-assign,assignment]
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
@@ -326,9 +339,6 @@ class TlsTransport(asyncio.Transport):
         if name == "socket" or self._layer.transport is None:
             return default
         return self._layer.transport.get_extra_info(name, default)
-
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        self._layer.write(data)
 
     def get_write_buffer_size(self) -> int:
         return 0 if self._layer.transport is None else self._layer.transport.get_write_buffer_size()

@@ -363,19 +363,27 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.active = True
         transport.write(data)
-        if self._write_paused and transport.get_write_buffer_size() > self._limits.max_queued_bytes:
-            self._refuse("it does not read", f"{transport.get_write_buffer_size()} bytes are queued for it")
+        if self._write_paused:
+            self._check_queue(transport)
+
+    def _check_queue(self, transport: asyncio.Transport) -> None:
+        queued = transport.get_write_buffer_size()
+        if queued > self._limits.max_queued_bytes:
+            self._refuse("it does not read", f"{queued} bytes are queued for it")
 
     def write_parts(self, parts: list[Buffer]) -> None:
         """Write whole encoded frames that lie in several places, which may change after the call."""
         if self._out:
             self._flush()
-        if self._transport is None or self.closed:
+        transport = self._transport
+        if transport is None or self.closed:
             return
         self.active = True
-        rest = send_at_once(self._transport, parts)
+        rest = send_at_once(transport, parts)
         if rest:
-            self.write(rest)
+            transport.write(rest)
+        if self._write_paused:
+            self._check_queue(transport)
 
     def _flush(self) -> None:
         self._flush_planned = False

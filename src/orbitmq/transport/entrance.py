@@ -101,7 +101,9 @@ class Entrance:
         def ended() -> None:
             self.leave(transport)
 
-        TlsLayer(self.tls.context(), inner, failed, on_end=ended).begin(transport, received)
+        TlsLayer(self.tls.context(), inner, failed, on_end=ended, turns=self.tls.turns).begin(
+            transport, received
+        )
 
     def enter(self, transport: asyncio.BaseTransport) -> None:
         """Count a connection that waits."""
