@@ -130,7 +130,9 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
     assert main(["mqadmin", name, "--help"]) == 0
     assert f"orbitmq mqadmin {name}" in capsys.readouterr().out
     assert main(["mqadmin", "--help"]) == 0
-    assert OFFERED[name].text in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert OFFERED[name].text in listed
+    assert (f"  {name} " in listed) is not OFFERED[name].is_alias
 
 
 @pytest.mark.behaviour("CS-32")

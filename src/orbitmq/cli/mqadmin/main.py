@@ -11,6 +11,7 @@ from orbitmq import _streams
 from orbitmq.cli.app import run_async
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, UsageError, first_of, report
 from orbitmq.cli.mqadmin.access import ACCESS
+from orbitmq.cli.mqadmin.accounts import ACCOUNTS
 from orbitmq.cli.mqadmin.changes import CHANGES
 from orbitmq.cli.mqadmin.groups import GROUPS
 from orbitmq.cli.mqadmin.looks import LOOKS
@@ -20,7 +21,7 @@ from orbitmq.cli.mqadmin.upkeep import UPKEEP
 from orbitmq.cli.where import Servers, servers_of
 
 OFFERED: dict[str, Offer] = dict(
-    sorted({**LOOKS, **GROUPS, **CHANGES, **UPKEEP, **ACCESS, **MESSAGES}.items())
+    sorted({**LOOKS, **GROUPS, **CHANGES, **UPKEEP, **ACCESS, **ACCOUNTS, **MESSAGES}.items())
 )
 # Where mqadmin has a command and this program another one, or none (empty).
 ELSEWHERE = {
@@ -104,14 +105,15 @@ async def _run(offer: Offer, options: Options, servers: Servers) -> int:
 
 def overview() -> str:
     """All commands that are there."""
-    width = max(map(len, OFFERED))
+    listed = {name: offer for name, offer in OFFERED.items() if not offer.is_alias}
+    width = max(map(len, listed))
     return "\n".join(
         [
             "Commands of RocketMQ's mqadmin, with its flags and its output.",
             "",
             "Usage: orbitmq mqadmin NAME [FLAGS]; 'orbitmq mqadmin NAME --help' explains one",
             "",
-            *(f"  {name:<{width}}  {offer.text}" for name, offer in OFFERED.items()),
+            *(f"  {name:<{width}}  {offer.text}" for name, offer in listed.items()),
             "",
             "Examples:",
             "  orbitmq mqadmin clusterList -n 127.0.0.1:9876",

@@ -84,20 +84,26 @@ class Offer:
     Attributes:
         text: what it does, in a few words.
         places: it takes ``-b`` or ``-c``, one of them.
+        is_alias: it is a second name of a command, and not listed.
     """
 
     text: str
     flags: Sequence[Flag]
     work: Work
     places: bool
+    is_alias: bool = False
 
 
 class Offers(dict[str, Offer]):
     """Commands by their names; ``offers(name, ...)`` adds the function that it decorates."""
 
-    def __call__(self, name: str, text: str, *flags: Flag, places: bool = False) -> Callable[[Work], Work]:
+    def __call__(
+        self, name: str, text: str, *flags: Flag, places: bool = False, alias: str = ""
+    ) -> Callable[[Work], Work]:
         def add(work: Work) -> Work:
             self[name] = Offer(text, flags, work, places)
+            if alias:
+                self[alias] = Offer(text, flags, work, places, is_alias=True)
             return work
 
         return add
