@@ -77,6 +77,8 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     ("arguments", "names"),
     [
         (["send", "topic"], "expected a body"),
+        (["client", "show"], "orbitmq client: GROUP is missing (see 'orbitmq client show --help')"),
+        (["topic", "create", "t", "--queues"], "parameter --queues requires an argument"),
         (["send", "topic", "body", "--nosuch"], "--nosuch"),
         (["send", "topic", "body", "--count", "x"], "--count x: expected a whole number ("),
         (["send", "topic", "body", "--delay", "soon"], "--delay soon: expected a number ("),

@@ -13,7 +13,14 @@ from orbitmq import _streams
 from orbitmq.cli.failures import EXIT_OK, EXIT_USAGE, Tell, UsageError, first_of, report, to_errors
 
 try:
-    from cyclopts import App, CoercionError, CycloptsError, Parameter, UnknownOptionError
+    from cyclopts import (
+        App,
+        CoercionError,
+        CycloptsError,
+        MissingArgumentError,
+        Parameter,
+        UnknownOptionError,
+    )
 except ImportError:
     print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
     sys.exit(EXIT_USAGE)
@@ -105,6 +112,12 @@ def _usage(error: CycloptsError) -> str:
         known = {name.strip("-"): name for one in error.argument_collection for name in one.names}
         near = get_close_matches(given.strip("-"), known, 1)
         return f"there is no option {given}" + (f": did you mean {known[near[0]]}?" if near else "")
+    if (
+        isinstance(error, MissingArgumentError)
+        and error.argument
+        and not (error.keyword or error.tokens_so_far)
+    ):
+        return f"{error.argument.name} is missing"
     return " ".join(str(error).split())
 
 

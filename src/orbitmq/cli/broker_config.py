@@ -62,7 +62,7 @@ async def get(admin: Admin, broker: BrokerName, key: str | None = None, /) -> Vi
     one = brokers_named(await admin.brokers.list(), broker)[0]
     settings = await admin.brokers.settings(one.address)
     if key is not None and key not in settings:
-        raise UsageError(_unknown(key, settings))
+        raise UsageError(_unknown(one, key, settings))
     shown = {name: masked(name, settings[name]) for name in sorted(settings) if key in (None, name)}
     lines = listed(shown) if key is None else list(shown.values())
     return View(
@@ -94,7 +94,7 @@ async def set_(
         there = await admin.brokers.settings(one.address)
         for key, value in wanted.items():
             if key not in there:
-                raise UsageError(f"{one.name} at {one.address}: {_unknown(key, there)}")
+                raise UsageError(_unknown(one, key, there))
             if there[key] != value:
                 rows.append(_row(one, key, there[key], value))
     facts = {"broker": broker, "dry_run": dry_run, "changes": rows}
@@ -162,8 +162,9 @@ def _row(broker: BrokerInfo, key: str, before: str, after: str) -> dict[str, obj
     }
 
 
-def _unknown(key: str, settings: dict[str, str]) -> str:
+def _unknown(broker: BrokerInfo, key: str, settings: dict[str, str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(key, settings, 1)
-    return f"it has no setting {key}" + (f": did you mean {near[0]}?" if near else "")
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{broker.name} at {broker.address} has no setting {key}{hint}"

@@ -16,6 +16,7 @@ from orbitmq.cli.times import time_ms
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import View
 from orbitmq.durations import instant, since_1970_ms
+from orbitmq.errors import ValidationError
 from orbitmq.runtime.system import SystemClock
 from orbitmq.wording import counted
 
@@ -304,7 +305,10 @@ async def cert(admin: Admin, /, *, warn: Warn = 30, critical: Critical = 7) -> V
     at_least(0, warn=warn, critical=critical)
     if critical > warn:
         raise UsageError(f"--critical {critical} is more than --warn {warn}: days that are left")
-    answer = await admin.brokers.certificates()
+    try:
+        answer = await admin.brokers.certificates()
+    except ValidationError as error:
+        raise UsageError("no TLS here: give --context with one that has --ca, or ORBITMQ_TLS_CA") from error
     now_ms = SystemClock().now_ms()
     states: list[State] = []
     texts: list[str] = []
