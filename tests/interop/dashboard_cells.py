@@ -1,25 +1,36 @@
 """The calls of Apache's dashboard: the same program at a broker of Apache's and at ours gets the same data.
 
-Apache's dashboard uses 36 methods of ``DefaultMQAdminExt``. ``java/Calls.java`` calls 35 of them, with right
-and with wrong arguments, at brokers that ask for keys (users and rules are among the calls), and says the
-results as data. There are no messages and no clients: ``messageTrackDetail`` is left out, and calls that
-reach a client end in an error. Addresses, ids and times are masked; what else may differ is in
+Apache's dashboard uses 36 methods of ``DefaultMQAdminExt``. ``java/Calls.java`` calls them and
+``queryConsumeTimeSpan``, with right and with wrong arguments, at brokers that ask for keys (users and rules
+are among the calls), and says the results as data. There are messages, some of them delayed, refused once, or
+dead letters, and a consumer that is online. Addresses, ids and times are masked; what else may differ is in
 :data:`DIFFERENT`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.interop.secured_cells import ACL_2, ROOT, secured
 from tests.interop.world import Place, World, check, equal
 
+from orbitmq.admin import Admin
+
 Call = list[Any]
 TOPIC, GROUP, TIMEOUT_MS = "dashboard", "dashboard_group", 10_000
+# One queue each: of messages that wait or have waited, that were refused once, that are dead letters.
+LATER, RETRIED, DEAD = "dashboard_later", "dashboard_retried", "dashboard_dead"
+_SINGLE = (LATER, RETRIED, DEAD)
+DEAD_GROUP = f"{DEAD}_group"
+DEAD_LETTERS = f"%DLQ%{DEAD_GROUP}"
+_COMMITTED = {TOPIC, DEAD, f"%RETRY%{GROUP}", f"%RETRY%{DEAD_GROUP}"}
+TWO_HOURS = 18  # the delay level
 METHODS = frozenset(
     (
         "consumeMessageDirectly",
@@ -49,6 +60,8 @@ METHODS = frozenset(
         "getUser",
         "listAcl",
         "listUser",
+        "messageTrackDetail",
+        "queryConsumeTimeSpan",
         "queryMessage",
         "queryTopicConsumeByWho",
         "resetOffsetByTimestamp",
@@ -64,6 +77,7 @@ _MASKS = (
     (re.compile(r"\d+\.\d+\.\d+\.\d+@"), "HOST@"),
     (re.compile(r"\b([0-9A-F]{32}|[0-9A-F]{56})\b"), "ID"),
     (re.compile(r"\b1[78]\d{11}\b"), "MILLIS"),
+    (re.compile(r"(\$\$Lambda\S*)?@[0-9a-f]{4,8}\b"), "@OBJECT"),
 )
 
 
@@ -75,6 +89,13 @@ class Talk:
     place: Place
     said: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """Of Java programs: where the name server is, and the keys."""
+        secret = ROOT.secret_key
+        keys = {"ak": ROOT.access_key, "sk": secret if isinstance(secret, str) else secret.reveal()}
+        return {"ns": self.place.ns, **keys}
+
     def call(self, *calls: Call) -> list[Any]:
         """The result of each call; kept for the comparison."""
         results = self.ask(*calls)
@@ -85,14 +106,7 @@ class Talk:
 
     def ask(self, *calls: Call) -> list[Any]:
         """The result of each call."""
-        secret = ROOT.secret_key
-        facts = self.world.facts(
-            "Calls",
-            ns=self.place.ns,
-            ak=ROOT.access_key,
-            sk=secret if isinstance(secret, str) else secret.reveal(),
-            calls=json.dumps(calls),
-        )
+        facts = self.world.facts("Calls", calls=json.dumps(calls), **self.options)
         return [json.loads(fact["json"])[0] for fact in facts]
 
 
@@ -110,11 +124,41 @@ DIFFERENT = (
     ),
     (re.compile(r"\d+ examineTopicConfig \S+ no_such_topic / message"), "our remark also names the broker"),
     (re.compile(r"\d+ (getUser|listUser) .* / password"), "no answer of ours shows a secret"),
+    (
+        re.compile(rf"\d+ \w+ (%RETRY%|{LATER}).* / (__DELIVERY_OF|storeSize)"),
+        "a delivery of ours names what it delivers",
+    ),
+    (
+        re.compile(r"\d+ \w+ %DLQ%.* / (DLQ_ORIGIN_\w+|REAL_QID|REAL_TOPIC|storeSize)"),
+        "a dead letter of ours names its origin, and not where it waited last",
+    ),
+    (
+        re.compile(r"\d+ queryConsumeTimeSpan %DLQ%.* / delayTime"),
+        "of a group without an offset Apache's is the time since 1970",
+    ),
+    (
+        re.compile(r"\d+ getAllSubscriptionGroup .* / another_group"),
+        "Apache's broker makes a group that is asked to consume a message",
+    ),
+    (
+        re.compile(r"\d+ examineConsumeStats \S+ %RETRY%.*"),
+        "a group that is deleted keeps its offsets of a retry topic that exists",
+    ),
 )
 # Topics that Apache's broker has for transactions kept in RocksDB, which is not here.
 ROCKSDB = "RMQ_SYS_ROCKSDB_"
 # Names whose values are times or counters of the place.
-VOLATILE = frozenset(("dataVersion", "lastUpdateTimestamp", "timestamp", "version"))
+VOLATILE = frozenset(
+    (
+        "commitLogOffset",
+        "consumeTimestamp",
+        "dataVersion",
+        "lastUpdateTimestamp",
+        "spentTimeMills",
+        "timestamp",
+        "version",
+    )
+)
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -156,7 +200,9 @@ def talk(world: World, kind: str) -> dict[str, Any]:
     with secured(world, kind, ACL_2) as place:
         spoken = Talk(world, place)
         _create(spoken)
-        _read(spoken)
+        with _messages(spoken) as ids:
+            _look_at_messages(spoken, ids)
+            _read(spoken)
         _users_and_rules(spoken)
         _delete(spoken)
         return spoken.said
@@ -178,8 +224,115 @@ def _create(spoken: Talk) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Ids:
+    """Messages by the ids that brokers gave them, and by those that their producers gave them.
+
+    Attributes:
+        six: of those in the topic that a consumer has read.
+        later: of one that has waited, one that waits, one that waits for a timer.
+        retried: of one that was refused once.
+        dead: of one that is a dead letter.
+    """
+
+    six: list[tuple[str, str]]
+    later: list[tuple[str, str]]
+    retried: tuple[str, str]
+    dead: tuple[str, str]
+
+
+@contextmanager
+def _messages(spoken: Talk) -> Iterator[Ids]:
+    """Messages of all kinds, and while it lasts a consumer of the group."""
+    # The consumer finds its retry topic at its start, not with the next look at routes.
+    names = (*_SINGLE, f"%RETRY%{GROUP}")
+    topics = [{"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in names]
+    spoken.ask(*(["createAndUpdateTopicConfig", spoken.place.broker.address, topic] for topic in topics))
+
+    def sent(topic: str, count: int = 1, **more: object) -> list[tuple[str, str]]:
+        facts = spoken.world.facts("Send", topic=topic, how="orderly", count=count, **more, **spoken.options)
+        return [(fact["offset_id"], fact["id"]) for fact in facts if fact["fact"] == "sent"]
+
+    def receiver(topic: str, group: str, **more: object) -> Any:
+        return spoken.world.java("Receive", topic=topic, group=group, seconds=300, **more, **spoken.options)
+
+    later = [
+        *sent(LATER, delay=1),
+        *sent(LATER, delay=TWO_HOURS),
+        *sent(LATER, timer=7_200_000),
+    ]
+    ids = Ids(sent(TOPIC, 6), later, sent(RETRIED)[0], sent(DEAD)[0])
+    with ExitStack() as stack:
+        online = stack.enter_context(receiver(TOPIC, GROUP, count=100))
+        with (
+            receiver(RETRIED, f"{RETRIED}_group", count=1, refuse=1) as retried,
+            receiver(DEAD, DEAD_GROUP, count=1, refuse=9, retries=1, level=1),
+        ):
+            for _ in ids.six:
+                online.wait_for("received")
+            retried.wait_for("done")
+            asyncio.run(_settled(spoken.place))
+        yield ids
+
+
+async def _settled(place: Place) -> None:
+    """Wait until the dead letter is there, the delayed message too, and the offsets are committed."""
+    async with Admin(place.ns, credentials=ROOT) as admin:
+        for _ in range(240):
+            letters = (await admin.dead_letters.show(DEAD_GROUP)).found
+            waited = (await admin.topics.status(LATER)).found
+            lags = [queue for group in (GROUP, DEAD_GROUP) for queue in (await admin.groups.lag(group)).found]
+            committed = {queue.queue.topic for queue in lags if not queue.lag}
+            if letters.count and waited[0].max_offset and committed >= _COMMITTED:
+                return
+            await asyncio.sleep(0.5)
+    check(False, "no dead letter, no delayed message, or no offsets after two minutes")
+
+
+def _look_at_messages(spoken: Talk, ids: Ids) -> None:
+    """Messages by their ids and keys, who has consumed them, and a consumer that is online."""
+    offset_id, unique_id = ids.six[0]
+    connections = spoken.call(["examineConsumerConnectionInfo", GROUP])[0]
+    client = connections["connectionSet"][0]["clientId"]
+    beyond, within = (
+        f"{offset_id[:16]}00000000FFFFFFFF",
+        f"{offset_id[:16]}{int(offset_id[16:], 16) + 4:016X}",
+    )
+    found = spoken.call(
+        ["viewMessage", TOPIC, offset_id],
+        ["viewMessage", TOPIC, unique_id],
+        ["viewMessage", TOPIC, beyond],
+        ["viewMessage", TOPIC, within],
+        ["viewMessage", "another_topic", offset_id],
+        *(["viewMessage", LATER, one] for each in ids.later for one in each),
+        *(["viewMessage", RETRIED, one] for one in ids.retried),
+        *(["viewMessage", DEAD, one] for one in ids.dead),
+        ["queryMessage", TOPIC, "key-0", 32, 0, 1_900_000_000_000],
+        ["queryMessage", LATER, "key-0", 32, 0, 1_900_000_000_000],
+        ["queryMessage", RETRIED, "key-0", 32, 0, 1_900_000_000_000],
+        ["queryMessage", f"%RETRY%{RETRIED}_group", "key-0", 32, 0, 1_900_000_000_000],
+        ["queryMessage", DEAD_LETTERS, "key-0", 32, 0, 1_900_000_000_000],
+        ["viewMessage", DEAD_LETTERS, ids.dead[1]],
+        ["messageTrackDetail", {"result": 0}],
+        ["messageTrackDetail", {"result": 1}],
+        ["queryConsumeTimeSpan", TOPIC, GROUP],
+        ["queryConsumeTimeSpan", DEAD_LETTERS, DEAD_GROUP],
+        ["queryConsumeTimeSpan", "no_such_topic", GROUP],
+        ["examineTopicStats", DEAD_LETTERS],
+        ["examineConsumeStats", DEAD_GROUP],
+        ["examineConsumeStats", f"{RETRIED}_group"],
+        ["getConsumerRunningInfo", GROUP, client, False],
+        ["consumeMessageDirectly", GROUP, client, TOPIC, offset_id],
+        ["consumeMessageDirectly", GROUP, client, TOPIC, unique_id],
+        ["consumeMessageDirectly", GROUP, "no_such_client", TOPIC, offset_id],
+        ["consumeMessageDirectly", "another_group", client, TOPIC, offset_id],
+    )
+    # The field has the broker's id, whatever id was asked for.
+    equal([one.get("msgId") for one in found[:2]], [offset_id] * 2, "a message by both of its ids")
+
+
 def _read(spoken: Talk) -> None:
-    """Calls about topics and groups that nobody uses; those that reach a client end in an error."""
+    """Calls about topics and groups, and about names that nobody uses."""
     broker = spoken.place.broker.address
     spoken.call(
         ["examineBrokerClusterInfo"],
@@ -253,7 +406,7 @@ def _delete(spoken: Talk) -> None:
         ["deleteTopicInNameServer", [names], TOPIC],
         ["deleteTopicInNameServer", [names], "no_such_topic"],
         ["examineTopicRouteInfo", TOPIC],
-        ["examineConsumeStats", GROUP],
+        ["examineConsumeStats", GROUP, f"%RETRY%{GROUP}"],
     )
 
 

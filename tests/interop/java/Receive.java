@@ -17,7 +17,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Push consumers of one group in this process receive `count` messages.
  * Options: consumers, tags, orderly, broadcast, pop, sql, ak, sk, trace, refuse (deliveries of each message
- * that are refused first), seconds.
+ * that are refused first), level (the delay level until the next delivery of a refused one), seconds.
  */
 public final class Receive {
     private static final Semaphore RECEIVED = new Semaphore(0);
@@ -78,9 +78,12 @@ public final class Receive {
                 accept(who, messages, refuse) ? ConsumeOrderlyStatus.SUCCESS
                     : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
         } else {
-            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
-                accept(who, messages, refuse) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                    : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+            int level = Integer.parseInt(options.getOrDefault("level", "0"));
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                context.setDelayLevelWhenNextConsume(level);
+                return accept(who, messages, refuse) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                    : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            });
         }
         consumer.start();
         return consumer;
