@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _IRREGULAR = {"delivery": "deliveries", "entry": "entries"}
-_SECRET = re.compile(r"secret|password|credential|token|initAuthenticationUser", re.IGNORECASE)
+_SECRET = re.compile(r"secret|(?<!Reveal)password|credential|token|initAuthenticationUser", re.IGNORECASE)
 
 
 def plural(number: int, what: str) -> str:

@@ -26,6 +26,7 @@ from orbitmq import (
 from orbitmq.admin import Admin
 from orbitmq.admin.definitions import as_json, from_json
 from orbitmq.auth.requests import REQUESTS
+from orbitmq.auth.rules import Acl
 from orbitmq.auth.users import User
 from orbitmq.broker.access.tables import BrokerAccess
 from orbitmq.broker.broker import Broker
@@ -768,6 +769,50 @@ async def test_secrets_are_encrypted_on_the_disk(orbitmq_runtime: SimulatedRunti
         disk().write_atomic(KEY_FILE, new)
         await world.start_broker("broker-a")
         assert app() == User("app", Secret("app-secret-1"))
+
+
+@pytest.mark.behaviour("AU-46")
+@pytest.mark.parametrize(
+    ("reveals", "proxies", "host", "keys", "shown"),
+    [
+        (True, "", "", ROOT, "app-secret-1"),
+        (True, "", "", Credentials("ops", "ops-secret-1"), None),
+        (True, "", "10.9.9.9", ROOT, None),
+        (True, "10.0.0.1", "", ROOT, None),
+        (False, "", "", ROOT, None),
+    ],
+    ids=["super user here", "normal user", "from elsewhere", "behind proxies", "by default"],
+)
+async def test_passwords_are_shown_to_super_users_of_this_machine_if_a_setting_says_so(
+    orbitmq_runtime: SimulatedRuntime,
+    reveals: bool,
+    proxies: str,
+    host: str,
+    keys: Credentials,
+    shown: str | None,
+) -> None:
+    config = broker_config(
+        authentication_enabled=True,
+        authorization_enabled=True,
+        init_authentication_user=ROOT,
+        auth_reveal_passwords=reveals,
+        proxy_protocol_trusted=proxies,
+    )
+    runtime = orbitmq_runtime.machine("10.0.0.1") if host else orbitmq_runtime
+    async with Broker(runtime, config) as broker:
+        access = broker.part(BrokerAccess)
+        access.users.put(User("app", Secret("app-secret-1")))
+        access.users.put(User("ops", Secret("ops-secret-1")))
+        entry = PolicyEntryInfo("*", ["All"], None, "Allow")
+        access.rules.put("ops", Acl.of(AclInfo(None, [PolicyInfo(None, [entry])])))
+        client = RemotingClient(runtime.machine(host) if host else runtime, identity=Identity(keys))
+        address = f"{'10.0.0.1' if host else '127.0.0.1'}:{broker.port}"
+        one = await client.request(address, Command(Code.AUTH_GET_USER, {"username": "app"}), 5000)
+        listed = await client.request(address, Command(Code.AUTH_LIST_USER, {"filter": "app"}), 5000)
+        await client.close()
+        assert UserInfo.decode(one.body).password == shown
+        assert [user.password for user in UserInfo.decode_list(listed.body)] == [shown]
+        assert (b"app-secret-1" in one.body) == (shown is not None)
 
 
 @pytest.mark.behaviour("AU-40")

@@ -141,6 +141,7 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "auditLogFileMaxBytes",
         "authKeyFile",
         "authMode",
+        "authRevealPasswords",
         "maxConnections",
         "maxConnectionsPerAddress",
         "protectedMode",

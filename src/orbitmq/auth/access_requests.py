@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 from orbitmq.auth import rules, users
@@ -22,7 +23,7 @@ MAX_PASSED: Final = 100
 
 
 class AccessRequests:
-    """Changes and lists users and rules. No answer has a secret.
+    """Changes and lists users and rules. No answer has a secret, but for those of ``revealing``.
 
     RocketMQ's tools tell a change to a master and its slaves, in no order, and stop at the first failure. A
     slave passes it on to its master, so the master makes the same change several times: that is a success.
@@ -32,6 +33,7 @@ class AccessRequests:
 
     Attributes:
         looks: the handlers of the requests that change nothing, by their codes.
+        revealing: in their place, handlers that show secrets, to super users only.
         by_code: the handler of each request code.
     """
 
@@ -47,6 +49,10 @@ class AccessRequests:
             RequestCode.AUTH_LIST_USER: self._list_users,
             RequestCode.AUTH_GET_ACL: self._rules_of,
             RequestCode.AUTH_LIST_ACL: self._list_rules,
+        }
+        self.revealing: dict[int, Callable[[Command], Answer]] = {
+            RequestCode.AUTH_GET_USER: partial(self._user, reveals=True),
+            RequestCode.AUTH_LIST_USER: partial(self._list_users, reveals=True),
         }
         self._passed: dict[tuple[int, str], None] = {}
         self.by_code: dict[int, Callable[[Command], Answer]] = {
@@ -81,18 +87,20 @@ class AccessRequests:
         self._rules.remove(name)
         return self._written(command, rules.TABLE, users.TABLE)
 
-    def _user(self, command: Command) -> Answer:
+    def _user(self, command: Command, *, reveals: bool = False) -> Answer:
         """One user; an empty answer when there is none."""
         name = headers.AuthGetUserRequest.from_ext(command.ext).username
         if not name.strip():
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The username is blank")
         found = self._users.get(name)
-        return command.reply(body=b"" if found is None else found.shown().encode())
+        secret = reveals and self._gate.identity(command).is_super
+        return command.reply(body=b"" if found is None else found.shown(secret=secret).encode())
 
-    def _list_users(self, command: Command) -> Answer:
+    def _list_users(self, command: Command, *, reveals: bool = False) -> Answer:
         """The users whose names contain the filter; an empty answer when there is none."""
         wanted = headers.AuthListUserRequest.from_ext(command.ext).filter
-        found = [user.shown() for user in self._users.all() if wanted in user.name]
+        secret = reveals and self._gate.identity(command).is_super
+        found = [user.shown(secret=secret) for user in self._users.all() if wanted in user.name]
         return command.reply(body=encode_list(found) if found else b"")
 
     # -- rules -------------------------------------------------------------------------------------------

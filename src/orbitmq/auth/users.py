@@ -79,9 +79,10 @@ class User:
         secret = Secret(str(plain["password"]))
         return User(name, secret, UserType(plain["userType"]), UserStatus(plain["userStatus"]))
 
-    def shown(self) -> UserInfo:
-        """The user as answers show it: without the secret."""
-        return UserInfo(self.name, None, str(self.type), str(self.status))
+    def shown(self, *, secret: bool = False) -> UserInfo:
+        """The user as answers show it: with the secret only if that is asked for."""
+        password = self.secret.reveal() if secret else None
+        return UserInfo(self.name, password, str(self.type), str(self.status))
 
 
 class Users:

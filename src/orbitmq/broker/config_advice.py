@@ -29,6 +29,8 @@ def _of_access(config: BrokerConfig) -> Iterator[str]:
             "migrateAuthFromV1Enabled=true: accounts of plain_acl.yml become users at each start, "
             "deleted ones too; take it out when they are there"
         )
+    if config.auth_reveal_passwords:
+        yield "authRevealPasswords=true: getUser and listUser show passwords to super users"
     if config.auth_mode == access.OBSERVE:
         yield "authMode=observe: everybody is served; what would be refused is counted"
 

@@ -59,7 +59,13 @@ def attach(host: Host) -> Attachment:
         by_code = {**requests.looks, **of_accounts.by_code}
     return Attachment(
         components,
-        [AccessHandlers(by_code)],
+        [
+            AccessHandlers(
+                by_code,
+                requests.revealing if s.config.auth_reveal_passwords else {},
+                behind_proxies=bool(s.config.proxy_protocol_trusted),
+            )
+        ],
         gate=gate,
         audit=audit,
         offers=[gate, source.users, *offers],

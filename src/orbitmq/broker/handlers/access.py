@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
+from orbitmq.auth.rules import address_of
 from orbitmq.broker.handlers.base import Answer, Handler, HandlerFamily
+from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
+
+Answers: TypeAlias = Mapping[int, Callable[[Command], Answer]]
 
 
 class AccessHandlers(HandlerFamily):
-    """Changes and listings."""
+    """Changes and listings.
 
-    def __init__(self, by_code: Mapping[int, Callable[[Command], Answer]]) -> None:
+    Args:
+        revealing: answers with secrets in place of those of ``by_code``, for connections on which nobody else
+            can read them: over TLS, or from this machine.
+        behind_proxies: whether clients come through proxies: then an address of this machine proves nothing.
+    """
+
+    def __init__(self, by_code: Answers, revealing: Answers, *, behind_proxies: bool) -> None:
         self._by_code = by_code
+        self._revealing = revealing
+        self._behind_proxies = behind_proxies
 
     def routes(self) -> dict[int, Handler]:
-        return {code: _handler(answer) for code, answer in self._by_code.items()}
+        return dict.fromkeys(self._by_code, self._answer)
 
+    def _answer(self, connection: ServerConnection, command: Command) -> Answer:
+        revealing = self._revealing.get(command.code)
+        if revealing is not None and self._is_private(connection):
+            return revealing(command)
+        return self._by_code[command.code](command)
 
-def _handler(answer: Callable[[Command], Answer]) -> Handler:
-    return lambda _connection, command: answer(command)
+    def _is_private(self, connection: ServerConnection) -> bool:
+        address = address_of(connection.remote[0])
+        near = address is not None and address.is_loopback
+        return connection.secured or (near and not self._behind_proxies)
