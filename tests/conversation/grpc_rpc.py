@@ -309,9 +309,10 @@ class RpcClient:
         )
 
 
-def receiving(rpc: RpcClient, **values: object) -> int:
+def receiving(rpc: RpcClient, *, timeout: str = "", **values: object) -> int:
     """Begin a ReceiveMessage; the number of its stream."""
-    stream = rpc.grpc.open("ReceiveMessage", headers=rpc.headers)
+    headers = [*rpc.headers, *([("grpc-timeout", timeout)] if timeout else [])]
+    stream = rpc.grpc.open("ReceiveMessage", headers=headers)
     request = rpc.receive_request(**values)  # type: ignore[arg-type]
     rpc.grpc.h2.send_data(stream, prefixed(request.SerializeToString()), end_stream=True)
     rpc.grpc.flush()

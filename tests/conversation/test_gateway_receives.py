@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
+from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
+from tests.conversation.grpc_client import prefixed
 from tests.conversation.grpc_rpc import Received, RpcClient, all_of, received, receiving
 
 from orbitmq.broker.broker import Broker
@@ -179,6 +182,70 @@ async def test_more_consumers_of_a_group_wait_than_apaches_broker_takes(
         waiting = [(client, receiving(client, wait_ms=5000)) for client in (rpc, other) for _ in range(600)]
         answers = [await answer_of(client, stream) for client, stream in waiting]
     assert {answer.code for answer in answers} == {Code.MESSAGE_NOT_FOUND}
+
+
+@pytest.mark.behaviour("GW-61")
+async def test_consumers_that_wait_have_no_task_and_no_timer_each(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rpc.route()
+    await rpc.receive()
+    before, timers = len(asyncio.all_tasks()), 0
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+
+    def counted(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        nonlocal timers
+        timers += when > loop.time() + 5  # sooner comes what the network in memory carries
+        return call_at(when, *args, **options)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    waiting = []
+    for number in range(20):
+        rpc.client_id = f"client-{number}"
+        rpc.grpc.open("Telemetry", headers=rpc.headers)
+        waiting.append(receiving(rpc, wait_ms=15_000, timeout="20S"))
+    await asyncio.sleep(1)
+    assert len(asyncio.all_tasks()) == before
+    assert timers < 10
+    await rpc.sent(b"one")
+    await asyncio.sleep(0.1)
+    got = [rpc.grpc.answers[stream] for stream in waiting if rpc.grpc.answers[stream].done.is_set()]
+    assert [received(answer.messages()).bodies for answer in got] == [[b"one"]]
+
+
+@pytest.mark.parametrize("kind", ["ends later", "packed"])
+async def test_a_receive_that_comes_in_parts_waits_too(
+    grpc_broker: Broker, rpc: RpcClient, kind: str
+) -> None:
+    await rpc.route()
+    data = rpc.receive_request(wait_ms=20_000).SerializeToString()
+    for end in ("message", "time", "reset", "stop"):
+        more = [("grpc-encoding", "gzip")] if kind == "packed" else []
+        stream = rpc.grpc.open("ReceiveMessage", headers=[*rpc.headers, *more])
+        if kind == "packed":
+            await rpc.grpc.send(stream, prefixed(gzip.compress(data), packed=True), end=True)
+        else:
+            await rpc.grpc.send(stream, prefixed(data))
+            await asyncio.sleep(0.1)
+            await rpc.grpc.send(stream, b"", end=True)
+        await asyncio.sleep(0.1)
+        if end == "message":
+            await rpc.sent(b"one")
+            got = await answer_of(rpc, stream)
+            assert got.bodies == [b"one"]
+            await rpc.ack(got.handle())
+        elif end == "time":
+            assert (await answer_of(rpc, stream)).code == Code.MESSAGE_NOT_FOUND
+        elif end == "reset":
+            rpc.grpc.h2.reset_stream(stream)
+            rpc.grpc.flush()
+            await asyncio.sleep(0.1)
+            await rpc.sent(b"two")
+            assert (await rpc.receive()).bodies == [b"two"]
+        else:
+            await grpc_broker.stop()
+            assert (await answer_of(rpc, stream)).code == Code.MESSAGE_NOT_FOUND
 
 
 @pytest.mark.behaviour("GW-27")

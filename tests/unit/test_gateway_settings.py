@@ -12,7 +12,7 @@ from orbitmq.gateway.messages import milliseconds, new
 from orbitmq.gateway.schema import AddressScheme, ClientType
 from orbitmq.gateway.settings import answered
 from orbitmq.gateway.status import Code, RefusalError
-from orbitmq.gateway.subscriptions import expression_of, subscription, tags_of
+from orbitmq.gateway.subscriptions import expression_of, subscription, tags_of, wanted_of
 from orbitmq.wire.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -169,7 +169,7 @@ def test_what_a_consumer_wants_in_the_brokers_terms() -> None:
         topic=resource("T"),
         expression=new(schema.FilterExpression, type=1, expression=" a || b||"),
     )
-    found = subscription(entry, 7)
+    (found,) = (subscription(each, 7) for each in wanted_of([entry]))
     assert (found.topic, found.sub_string, found.expression_type) == ("T", "a || b||", "TAG")
     assert (found.tags_set, found.code_set, found.sub_version) == ({"a", "b"}, {97, 98}, 7)
     assert expression_of(new(schema.FilterExpression)) == ("*", "TAG")

@@ -91,21 +91,19 @@ class Call(Protocol):
 
     Attributes:
         method: ``SendMessage``: what follows /apache.rocketmq.v2.MessagingService/ in the path.
-        metadata: the request's headers, their names in lower case.
-        authority: the address as the client wrote it, host:port.
+        metadata: the request's headers, their names in lower case; empty when a call waits without a task.
         peer: the client's address, host:port.
-        local: our side's address, host:port.
         timeout_ms: from the header grpc-timeout; None when there is none.
         gone: set when the client reset the stream, when its connection ended, or at the call's deadline.
     """
 
     method: str
     metadata: Mapping[str, str]
-    authority: str
-    peer: str
-    local: str
     timeout_ms: int | None
     gone: Signal
+
+    @property
+    def peer(self) -> str: ...
 
     async def read(self) -> bytes | None:
         """The next request message, unpacked; None at the end of the client's side.
@@ -125,6 +123,30 @@ class Call(Protocol):
 
     async def write_framed(self, data: bytes) -> None:
         """As :meth:`write`, for messages that have gRPC's prefix already."""
+        ...
+
+    def reply_framed(self, data: bytes) -> None:
+        """Answer a call without a task with messages that have gRPC's prefix, and end it."""
+        ...
+
+    def go_on(self, handler: Handler) -> None:
+        """Give a call without a task its task."""
+        ...
+
+    def put(self, message: bytes) -> bool:
+        """Begin to send a message of a call with a listener.
+
+        Returns:
+            Whether it is sent; if not, ``wrote`` of the listener tells when it is. Until then no other may be
+            put.
+
+        Raises:
+            CallError: RESOURCE_EXHAUSTED, the client does not read.
+        """
+        ...
+
+    def end(self, error: CallError | None) -> None:
+        """End a call with a listener; None: with OK."""
         ...
 
     def rest(self, seconds: float) -> None:
@@ -148,11 +170,33 @@ class Call(Protocol):
 Reply: TypeAlias = Callable[[bytes], None]
 
 
+class CallListener(Protocol):
+    """A call without a task whose messages come one after the other. It hears what happens to the call."""
+
+    def came(self, message: bytes) -> None:
+        """The client sent a message. A CallError ends the call."""
+        ...
+
+    def ended(self) -> None:
+        """The client sends nothing more."""
+        ...
+
+    def wrote(self) -> None:
+        """The message that was put is sent."""
+        ...
+
+    def lost(self) -> None:
+        """The call is over."""
+        ...
+
+
 # ``begin`` of a handler: does the work of a call whose only message has come, without a task, and calls the
 # reply now or later. False: nothing was done, the call takes a task.
 Begin: TypeAlias = Callable[[Call, bytes, Reply], bool]
 # Returning ends the call with OK, a CallError with its status, any other exception with INTERNAL.
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]
+# Called when a call begins; None: the call has got a task.
+Open: TypeAlias = Callable[[Call], CallListener | None]
 
 
 class Service(Protocol):
@@ -160,9 +204,11 @@ class Service(Protocol):
 
     Attributes:
         handlers: by method. A method that is missing is answered UNIMPLEMENTED, naming itself.
+        streams: by method, those whose calls have a listener.
     """
 
     handlers: Mapping[str, Handler]
+    streams: Mapping[str, Open]
 
     async def stop(self) -> None:
         """End what waits; called once, while the connections still work."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Final, TypeAlias
 
 from orbitmq.gateway.authorization import Authorization, authorization
@@ -37,7 +38,8 @@ class Caller:
         version: of the client's library, as it says.
         address: host:port of its side of the connection.
         timeout_ms: how long it waits for the answer; None: as long as it takes.
-        authorization: as the client sent it, unchecked; None: it sent none.
+        user: the access key; empty: it has none.
+        authorization: as the client sent it, for the check; None: it sent none, or nothing is checked.
     """
 
     client_id: str
@@ -45,12 +47,8 @@ class Caller:
     version: str
     address: str
     timeout_ms: int | None
+    user: str
     authorization: Authorization | None
-
-    @property
-    def user(self) -> str:
-        """The access key; empty: it has none."""
-        return "" if self.authorization is None else self.authorization.access_key
 
 
 # Judges a call by its client, its method and its request message; raises RefusalError.
@@ -85,14 +83,14 @@ class Callers:
         Raises:
             RefusalError: the client sends no id, its authorization cannot be read, or it is refused.
         """
-        found = _caller(call)
+        found = _caller(call, checked=self.check is not everybody)
         self.check(found, call.method, request)
         self._seen(found.client_id)
         self._count(call, found, request)
         return found
 
 
-def _caller(call: Call) -> Caller:
+def _caller(call: Call, *, checked: bool) -> Caller:
     client_id = call.metadata.get(CLIENT_ID, "").strip()
     if not client_id:
         raise RefusalError(Code.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing or empty")
@@ -102,11 +100,14 @@ def _caller(call: Call) -> Caller:
             f"the header {CLIENT_ID} has {len(client_id)} characters, limit {MAX_CLIENT_ID}",
         )
     language = call.metadata.get("x-mq-language", "").upper()
+    sent = authorization(call.metadata)
+    # Interned: the calls of a client that wait, and what is kept of the client, share these texts.
     return Caller(
-        client_id,
+        intern(client_id),
         _LANGUAGES.get(language, Language.OTHER),
-        call.metadata.get("x-mq-client-version", "")[:MAX_VERSION],
+        intern(call.metadata.get("x-mq-client-version", "")[:MAX_VERSION]),
         call.peer,
         call.timeout_ms,
-        authorization(call.metadata),
+        "" if sent is None else intern(sent.access_key),
+        sent if checked else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.broker.clients.registry import Client, ClientManager
@@ -16,6 +16,7 @@ from orbitmq.gateway.held import HeldMessages
 from orbitmq.gateway.peer import CONSUMERS, GrpcPeer, TelemetryStream
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.gateway.subscriptions import Wanted
 from orbitmq.message import reserved
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
@@ -24,7 +25,6 @@ from orbitmq.wire.bodies.client import (
     ConsumerData,
     ConsumeType,
     MessageModel,
-    SubscriptionData,
 )
 from orbitmq.wire.versions import V5_0_0, number_of
 
@@ -59,6 +59,8 @@ class GrpcClients:
         self._held = held
         self._log = LogLimiter(log)
         self._clients: dict[str, GrpcPeer] = {}
+        # One method object for all clients.
+        self._on_close = self._closed
         # By client id, for clients that only this broker's tables name: until when it waits for them.
         self._awaited: dict[str, int] = {}
 
@@ -77,7 +79,7 @@ class GrpcClients:
     def reads(self, client_id: str, topic: str) -> bool:
         """Whether a consumer's settings name a topic."""
         peer = self._clients.get(client_id)
-        named = () if peer is None else peer.subscriptions or ()
+        named = () if peer is None else peer.wanted or ()
         return any(each.topic == topic for each in named)
 
     def seen(self, client_id: str) -> None:
@@ -100,7 +102,7 @@ class GrpcClients:
                     Code.TOO_MANY_REQUESTS, f"this broker has {len(self._clients)} gRPC clients, its limit"
                 )
             peer = self._clients[caller.client_id] = GrpcPeer(
-                caller, self._clock, self._closed, self._config.broker_name
+                caller, self._clock, self._on_close, self._config.broker_name
             )
             self._awaited.pop(caller.client_id, None)
         peer.seen_ms = now
@@ -118,13 +120,11 @@ class GrpcClients:
     def transacts(self, caller: Caller, topic: str) -> None:
         """A producer began a transaction: it can be asked how the transaction ends."""
         peer = self._clients.get(caller.client_id)
-        if peer is not None and peer.kind == ClientType.PRODUCER and topic not in peer.topics:
+        if peer is not None and peer.kind == ClientType.PRODUCER and topic not in (peer.topics or ()):
             peer.sends_to(topic)
             self._register_producer(peer)
 
-    def consumes(
-        self, caller: Caller, kind: int, group: str, subscriptions: Sequence[SubscriptionData] | None
-    ) -> None:
+    def consumes(self, caller: Caller, kind: int, group: str, wanted: tuple[Wanted, ...] | None) -> None:
         """A consumer says who it is, and what its group reads; None: it does not say that now.
 
         Raises:
@@ -132,8 +132,8 @@ class GrpcClients:
         """
         peer = self.known(caller)
         self._becomes(peer, kind, group)
-        if subscriptions is not None:
-            peer.subscriptions = list(subscriptions)
+        if wanted is not None:
+            peer.wanted, peer.wanted_ms = wanted, peer.seen_ms
         self._register_consumer(peer)
 
     def beats(self, caller: Caller) -> None:
@@ -145,7 +145,8 @@ class GrpcClients:
     def opened(self, caller: Caller, stream: TelemetryStream) -> None:
         """A client has a Telemetry stream."""
         peer = self.known(caller)
-        peer.streams[stream] = None
+        if stream not in peer.streams:
+            peer.streams = (*peer.streams, stream)
         peer.lost_ms = None
 
     def ended(self, client_id: str, stream: TelemetryStream) -> None:
@@ -153,7 +154,7 @@ class GrpcClients:
         peer = self._clients.get(client_id)
         if peer is None or stream not in peer.streams:
             return
-        del peer.streams[stream]
+        peer.streams = tuple(each for each in peer.streams if each is not stream)
         if not peer.streams:
             peer.lost_ms = self._clock.now_ms()
             peer.give_up_questions()
@@ -168,7 +169,7 @@ class GrpcClients:
         if peer is not None:
             self._manager.connection_closed(peer)
             peer.give_up_questions()
-            for stream in list(peer.streams):
+            for stream in peer.streams:
                 stream.close()
         self._held.give_back(client_id)
 
@@ -217,8 +218,7 @@ class GrpcClients:
             peer.client_id, peer.remote_address, _role(*before), _role(kind, group),
         )  # fmt: skip
         self._manager.connection_closed(peer)
-        peer.topics.clear()
-        peer.subscriptions = None
+        peer.topics = peer.wanted = None
         if before[1]:
             self._held.give_back(peer.client_id, before[1])
 
@@ -234,7 +234,7 @@ class GrpcClients:
 
     def _register_producer(self, peer: GrpcPeer) -> None:
         """Register a producer that has a stream: only such a one can be asked about transactions."""
-        for topic in peer.topics if peer.streams else ():
+        for topic in (peer.topics or ()) if peer.streams else ():
             self._manager.register_producer(topic, self._client(peer))
 
     def _register_consumer(self, peer: GrpcPeer) -> None:
@@ -250,13 +250,13 @@ class GrpcClients:
             consume_type=CONSUMERS.get(peer.kind, ConsumeType.CONSUME_PASSIVELY),
             message_model=MessageModel.CLUSTERING,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-            subscription_data_set=peer.subscriptions or [],
+            subscription_data_set=peer.subscriptions,
         )
         self._manager.register_consumer(
             self._client(peer),
             data,
             notify=self._config.notify_consumer_ids_changed and group.notify_consumer_ids_changed_enable,
-            with_sub=peer.subscriptions is not None,
+            with_sub=peer.wanted is not None,
             strict=self._config.strict_subscription,
         )
 

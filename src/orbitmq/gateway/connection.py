@@ -9,10 +9,10 @@ from typing import Final, cast
 
 from orbitmq.gateway import requests
 from orbitmq.gateway.arrivals import Arrivals
-from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Service
+from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Open, Service
+from orbitmq.gateway.deadlines import Deadlines
 from orbitmq.gateway.events import Acknowledged, Arrived, Event, Reset, StreamOpened
 from orbitmq.gateway.frames import CANCEL, ENHANCE_YOUR_CALM, NO_ERROR, Http2Error
-from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.http2 import MAX_STREAMS, MAX_TURN_BYTES, Http2Connection
 from orbitmq.gateway.plain_door import PlainDoor
 from orbitmq.gateway.plain_reader import PlainCalls
@@ -38,7 +38,7 @@ PREFACE_SECONDS: Final = 10.0
 # Heartbeats come every 10 s; Apache's proxy ends a connection after the same time.
 IDLE_SECONDS: Final = 120.0
 _STOPS = "the broker stops"
-# A timer of the event loop cannot be set for years.
+# A longer time is no limit: the event loop's timer cannot be set for years.
 _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
 
@@ -49,6 +49,7 @@ class Shared:
         receiving: the buffer of all of them; one has used up its bytes before the next one receives.
         work: the calls under way that have a task.
         waiting: what is not done when the broker stops, and has no task.
+        deadlines: of all calls.
         stopping: no call begins any more.
         connections: those that are open.
         seats: where connections are counted.
@@ -66,6 +67,7 @@ class Shared:
         # All calls.
         self.running = 0
         self.waiting: dict[StreamCall | PlainCalls | Arrivals, None] = {}
+        self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
         # Dicts keep an order; the order of a set would differ from run to run.
@@ -91,7 +93,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     """The connection of one gRPC client.
 
     Attributes:
-        peer, local: the addresses of both ends, host:port.
+        peer: the address of the client, host:port.
         active: something came since this was last cleared.
         gone: done when the transport has ended.
     """
@@ -116,7 +118,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._preface_timer: asyncio.TimerHandle | None = None
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.active = True
-        self.peer = self.local = self._client = ""
+        self.peer = self._client = ""
 
     # -- bytes -------------------------------------------------------------------------------------------
 
@@ -125,7 +127,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self.peer = _address(transport.get_extra_info("peername"))
-        self.local = _address(transport.get_extra_info("sockname"))
         if self._shared.stopping:
             self.abort()
         self._shared.connections[self] = None
@@ -241,7 +242,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
             call = self._calls.get(event.stream)
             if call is not None:
                 call.arrived(event.data, ended=event.ended)
-                if call.direct is not None and call.handler is not None:
+                if call.listener is not None:
+                    self._tell(call)
+                elif call.direct is not None and call.handler is not None:
                     self._begin(call, call.direct, call.handler)
         elif isinstance(event, StreamOpened):
             self._opened(event)
@@ -265,24 +268,39 @@ class GrpcConnection(asyncio.BufferedProtocol):
         call = StreamCall(self, event.stream, request, None)
         call.ended = event.ended
         self._calls[event.stream] = call
+        service = self._shared.service
         try:
             call.timeout_ms = requests.timeout_of(request)
-            handler = self._handler(request)
+            self._admit(request)
         except CallError as error:
-            self._finish(call, error.status, error.message)
+            self.end(call, error)
             return
         if call.timeout_ms is not None and call.timeout_ms <= _LONGEST_TIMER_MS:
-            call.timer = self._loop.call_later(call.timeout_ms / 1000, self._expired, call)
-        self._running += 1
-        self._shared.running += 1
+            call.due = self._shared.deadlines.add(call, call.timeout_ms)
+        self._count(call)
+        if request.method in service.streams:
+            self._listen(call, service.streams[request.method])
+            return
+        handler = service.handlers[request.method]
         call.direct = None if event.ended else getattr(handler, "begin", None)
         call.handler = handler
         if call.direct is None:
             self._start(call, handler)
 
-    def _handler(self, request: Request) -> Handler:
-        handler = self._shared.service.handlers.get(request.method) if request.method else None
-        if handler is None:
+    def _count(self, call: StreamCall) -> None:
+        """Count a call among those under way."""
+        call.counts = True
+        self._running += 1
+        self._shared.running += 1
+
+    def _admit(self, request: Request) -> None:
+        """Refuse a call that cannot begin.
+
+        Raises:
+            CallError: it is not served, or too many are under way.
+        """
+        service = self._shared.service
+        if request.method not in service.handlers and request.method not in service.streams:
             self.note("a call that is not served", "%s calls %s: not served", self.peer, request.path[:256])
             raise requests.unimplemented(request)
         requests.check_encoding(request)
@@ -292,11 +310,38 @@ class GrpcConnection(asyncio.BufferedProtocol):
             raise _too_many(MAX_STREAMS, "this connection")
         if self._shared.running >= MAX_CALLS:
             raise _too_many(MAX_CALLS, "all clients together")
-        return handler
 
     def _start(self, call: StreamCall, handler: Handler) -> None:
         call.direct = call.handler = None
+        call.counts = False
         self._shared.work.spawn(self._run(call, handler), call.method)
+
+    def _listen(self, call: StreamCall, opens: Open) -> None:
+        """Begin a call whose messages come one after the other, without a task."""
+        self._shared.waiting[call] = None
+        try:
+            call.listener = opens(call)
+            if call.ended and call.listener is not None:
+                call.listener.ended()
+        except CallError as error:
+            self.end(call, error)
+        except Exception as error:
+            self._failed(call, error)
+
+    def _tell(self, call: StreamCall) -> None:
+        """Give its listener the messages of a call."""
+        try:
+            while call.listener is not None:
+                message = call.next()
+                if message is None:
+                    if call.ended:
+                        call.listener.ended()
+                    return
+                call.listener.came(message)
+        except CallError as error:
+            self.end(call, error)
+        except Exception as error:
+            self._failed(call, error)
 
     def _begin(self, call: StreamCall, begin: Begin, handler: Handler) -> None:
         """Go on with a call that may need no task, after a message or its end has come."""
@@ -310,39 +355,49 @@ class GrpcConnection(asyncio.BufferedProtocol):
         try:
             begun = begin(call, message, call.reply)
         except CallError as error:
-            self._finish(call, error.status, error.message)
+            self.end(call, error)
         except Exception as error:
             self._failed(call, error)
         else:
             if begun:
-                call.drop()
+                call.begun()
             else:
                 self._shared.done(call)
                 self._start(call, handler)
 
-    def answer(self, call: StreamCall, message: bytes) -> None:
-        """Answer a call that has no task, and end it, unless it has ended already."""
+    def go_on(self, call: StreamCall, handler: Handler) -> None:
+        self._shared.done(call)
+        if not call.counts:
+            # The call has ended; its handler is to know that.
+            self._count(call)
+        try:
+            self._start(call, handler)
+        except RuntimeError:
+            self._running -= 1
+            self._shared.running -= 1
+            self.end(call, CallError(GrpcStatus.UNAVAILABLE, _STOPS))
+
+    def answer(self, call: StreamCall, data: bytes) -> None:
         if self._calls.get(call.stream) is not call:
             return
-        data = prefixed(message)
         if not self._paused and self._engine.answer(call.stream, requests.ANSWER, data, requests.OK):
             self._end(call.stream)
             self._flush_soon()
             return
         # The client's window is small, or it reads slowly.
-        self._shared.done(call)
-        self._write_later(call, message)
+        self.go_on(call, lambda call: call.write_framed(data))
 
     def refuse_waiting(self) -> None:
-        """End the calls whose message has not come."""
-        for call in [call for call in self._calls.values() if call.handler is not None]:
-            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
+        """End the calls whose message has not come, or that wait for more."""
+        for call in list(self._calls.values()):
+            if call.handler is not None or call.listener is not None:
+                self.end(call, CallError(GrpcStatus.UNAVAILABLE, _STOPS))
 
     async def _run(self, call: StreamCall, handler: Handler) -> None:
         try:
             await handler(call)
         except CallError as error:
-            self._finish(call, error.status, error.message)
+            self.end(call, error)
         except asyncio.CancelledError:
             self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
             raise
@@ -361,8 +416,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._shared.log.write(logging.ERROR, kind, "%s: %s failed", self.peer, call.method, error=error)
         self._finish(call, GrpcStatus.INTERNAL, f"{type(error).__name__}: {error}")
 
-    def _expired(self, call: StreamCall) -> None:
-        self._finish(call, GrpcStatus.DEADLINE_EXCEEDED, f"not done within {call.timeout_ms} ms")
+    def end(self, call: StreamCall, error: CallError | None) -> None:
+        if error is None:
+            self._finish(call, GrpcStatus.OK, "")
+        else:
+            self._finish(call, error.status, error.message)
 
     def _finish(self, call: StreamCall, status: GrpcStatus, message: str) -> None:
         """End a call towards its client, unless that is done already."""
@@ -396,8 +454,9 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def _end(self, stream: int) -> None:
         call = self._calls.pop(stream, None)
         if call is not None:
-            if call.direct is not None:
-                call.direct = call.handler = None
+            call.direct = call.handler = None
+            if call.counts:
+                call.counts = False
                 self._running -= 1
                 self._shared.running -= 1
                 self._shared.done(call)
@@ -457,27 +516,18 @@ class GrpcConnection(asyncio.BufferedProtocol):
             return
         left = self._engine.answer_all(calls.streams, calls.answers, requests.ANSWER, requests.OK)
         for place in left:
-            self._answer_slowly(calls.streams[place], calls.answers[place][PREFIX_BYTES:])
+            self._answer_slowly(calls.streams[place], calls.answers[place])
         self._flush_soon()
         if self._engine.leaving:
             self._loop.call_soon(self._close_if_left)
 
-    def _answer_slowly(self, stream: int, message: bytes) -> None:
+    def _answer_slowly(self, stream: int, data: bytes) -> None:
         """Answer a call as its window grows."""
-        call = StreamCall(self, stream, Request("", "a plain call", "", {}), None)
+        call = StreamCall(self, stream, Request("", "a plain call", {}), None)
         call.ended = True
         self._calls[stream] = call
-        self._running += 1
-        self._shared.running += 1
-        self._write_later(call, message)
-
-    def _write_later(self, call: StreamCall, message: bytes) -> None:
-        try:
-            self._start(call, lambda call: call.write(message))
-        except RuntimeError:
-            self._running -= 1
-            self._shared.running -= 1
-            self._finish(call, GrpcStatus.UNAVAILABLE, _STOPS)
+        self._count(call)
+        self.go_on(call, lambda call: call.write_framed(data))
 
     # -- for calls ---------------------------------------------------------------------------------------
 

@@ -128,6 +128,7 @@ class GrpcDoor(Component):
             await asyncio.wait([connection.gone for connection in every], timeout=CLOSE_SECONDS)
         for connection in list(shared.connections):
             connection.abort()
+        shared.deadlines.close()
 
     # -- connections -------------------------------------------------------------------------------------
 

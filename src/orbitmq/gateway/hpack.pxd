@@ -13,7 +13,7 @@ cdef const uint8_t[::1] _NAME_BYTES
 cdef class HeaderReader:
     cdef list table
     cdef int32_t[::1] sizes
-    cdef int newest, count, used, limit
+    cdef int places, newest, count, used, limit
     cdef Py_ssize_t at, text_bytes
 
     cpdef list read(self, bytes block)
@@ -23,6 +23,8 @@ cdef class HeaderReader:
     @cython.locals(name=str, value=str)
     cdef Py_ssize_t _size(self, Py_ssize_t number) except -1
     cdef void _add(self, tuple pair, Py_ssize_t size) except *
+    @cython.locals(table=list, sizes=int32_t[::1], i=int, old=int)
+    cdef void _grow(self) except *
     @cython.locals(oldest=int)
     cdef void _shrink(self, Py_ssize_t most) except *
     cdef void _resize(self, Py_ssize_t limit) except *

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from sys import intern
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from orbitmq.gateway.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, Http2Error
@@ -22,8 +23,8 @@ MAX_HEADER_LIST_BYTES: Final = 16 * 1024
 # HTTP/2's default.
 TABLE_BYTES: Final = 4096
 HEADER_BYTES: Final = 32
-# The table's places: a power of two, no fewer than its smallest headers need.
-_PLACES = 128
+# The table's places at first: a power of two. They double when it is full.
+_PLACES = 16
 # Most bytes of a number behind its first one: 4 times 7 bits.
 _MORE_BYTES = 4
 
@@ -180,6 +181,7 @@ class HeaderReader:
 
     def __init__(self) -> None:
         # A ring: the newest header is at ``newest``, the others before it.
+        self.places = _PLACES
         self.table: list[tuple[str, str] | None] = [None] * _PLACES
         self.sizes = array("i", bytes(4 * _PLACES))
         self.newest = 0
@@ -238,7 +240,7 @@ class HeaderReader:
             return _STATIC[number]
         if number == 0 or number - _FIXED > self.count:
             raise _broken(f"header {number} of a table of {_FIXED + self.count}")
-        found = self.table[(self.newest - (number - _FIXED - 1)) & (_PLACES - 1)]
+        found = self.table[(self.newest - (number - _FIXED - 1)) & (self.places - 1)]
         assert found is not None
         return found
 
@@ -246,21 +248,36 @@ class HeaderReader:
         if number <= _FIXED:
             name, value = _STATIC[number]
             return _EACH + len(name) + len(value)
-        return self.sizes[(self.newest - (number - _FIXED - 1)) & (_PLACES - 1)]
+        return self.sizes[(self.newest - (number - _FIXED - 1)) & (self.places - 1)]
 
     def _add(self, pair: tuple[str, str], size: int) -> None:
         """Put a header into the table; one that is larger than the table empties it."""
         self._shrink(self.limit - size)
         if size <= self.limit:
-            self.newest = (self.newest + 1) & (_PLACES - 1)
+            if self.count == self.places:
+                self._grow()
+            self.newest = (self.newest + 1) & (self.places - 1)
             self.table[self.newest] = pair
             self.sizes[self.newest] = size
             self.count += 1
             self.used += size
 
+    def _grow(self) -> None:
+        """Twice as many places. The headers get the first ones, in their order."""
+        table = self.table
+        sizes = self.sizes
+        self.places *= 2
+        self.table = [None] * self.places
+        self.sizes = array("i", bytes(4 * self.places))
+        for i in range(self.count):
+            old = (self.newest + 1 + i) & (self.count - 1)
+            self.table[i] = table[old]
+            self.sizes[i] = sizes[old]
+        self.newest = self.count - 1
+
     def _shrink(self, most: int) -> None:
         while self.count and self.used > most:
-            oldest = (self.newest - self.count + 1) & (_PLACES - 1)
+            oldest = (self.newest - self.count + 1) & (self.places - 1)
             self.used -= self.sizes[oldest]
             self.table[oldest] = None
             self.count -= 1
@@ -311,7 +328,8 @@ class HeaderReader:
         text = self._text(buf, end)
         if not _is_name(text, len(text)):
             raise Http2Error("HTTP/2 that breaks its rules (name of a header)", f"header {text[:64]!r}")
-        return text.decode("ascii")
+        # The tables of all connections share the names.
+        return intern(text.decode("ascii"))
 
     def _value(self, buf: Readable, end: int) -> str:
         text = self._text(buf, end)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections import deque
 from typing import Final
 
 from orbitmq.gateway import schema
-from orbitmq.gateway.call import Call
+from orbitmq.gateway.call import Call, CallError
 
 # The most answers that wait on one stream; beyond that the oldest is dropped.
 MAX_ANSWERS: Final = 32
@@ -41,79 +40,117 @@ class StreamOutbox:
 
     Args:
         room: the bytes for questions, shared by all streams.
-        keep: of the stream's call: counts the answers that wait.
+        call: of the stream; it counts the answers that wait.
+
+    Attributes:
+        closed: nothing more is taken from the client, or asked; the stream ends when its answers are sent.
     """
 
-    def __init__(self, room: Room, keep: Callable[[int], bool]) -> None:
+    __slots__ = (
+        "_answers",
+        "_bytes",
+        "_call",
+        "_error",
+        "_lost",
+        "_pumps",
+        "_questions",
+        "_room",
+        "_writes",
+        "closed",
+    )
+
+    def __init__(self, room: Room, call: Call) -> None:
         self._room = room
-        self._keep = keep
-        # Lists: most streams wait with nothing in them, and an empty deque takes 700 bytes.
-        self._answers: list[bytes] = []
-        self._questions: list[bytes] = []
+        self._call = call
+        # None while they are empty, as on most streams: an empty deque takes 700 bytes.
+        self._answers: deque[bytes] | None = None
+        self._questions: deque[bytes] | None = None
         self._bytes = 0
-        self._wake: asyncio.Future[None] | None = None
-        self._closed = False
+        # A command is being written; commands are taken from here at the moment; the stream has ended.
+        self._writes = self._pumps = self._lost = False
+        self._error: CallError | None = None
+        self.closed = False
 
     def answer(self, command: schema.TelemetryCommand) -> bool:
         """Send a command behind the answers that wait, before the questions; False when there is no room."""
         data = command.SerializeToString()
-        if len(self._answers) >= MAX_ANSWERS:
-            self._next_answer()
-        if not self._keep(len(data)):
+        if self._answers is not None and len(self._answers) >= MAX_ANSWERS:
+            self._next_answer(self._answers)
+        if self._lost or not self._call.keep(len(data)):
             return False
+        self._answers = self._answers or deque()
         self._answers.append(data)
-        self._awake()
+        self.pump()
         return True
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
         """Send a question behind those that wait; False when there is no room, or the stream has ended."""
         data = command.SerializeToString()
-        full = len(self._questions) >= MAX_QUESTIONS or self._bytes + len(data) > MAX_BYTES
-        if self._closed or full or not self._room.take(len(data)):
+        waiting = 0 if self._questions is None else len(self._questions)
+        full = waiting >= MAX_QUESTIONS or self._bytes + len(data) > MAX_BYTES
+        if self.closed or full or not self._room.take(len(data)):
             return False
         self._bytes += len(data)
+        self._questions = self._questions or deque()
         self._questions.append(data)
-        self._awake()
+        self.pump()
         return True
 
-    def close(self) -> None:
-        """End the stream when the waiting answers are sent."""
-        self._closed = True
-        self._awake()
+    def close(self, error: CallError | None = None) -> None:
+        """End the stream when the waiting answers are sent; without an error its status is OK."""
+        if not self.closed:
+            self.closed = True
+            self._error = error
+            self.pump()
 
-    async def pump(self, call: Call) -> None:
-        """Send the waiting commands until the outbox is closed or the client is gone."""
+    def wrote(self) -> None:
+        """The command that was being written is sent."""
+        self._writes = False
+        self.pump()
+
+    def pump(self) -> None:
+        """Send the waiting commands as far as the client reads."""
+        if self._pumps or self._lost:
+            return
+        self._pumps = True
         try:
-            while True:
-                while self._answers or self._questions:
-                    if self._answers:
-                        await call.write(self._next_answer())
-                    elif self._closed:
-                        return
-                    else:
-                        await call.write(self._next_question())
-                if self._closed:
+            while not self._writes:
+                if self._answers:
+                    self._put(self._next_answer(self._answers))
+                elif self.closed:
+                    self._call.end(self._error)
                     return
-                self._wake = asyncio.get_running_loop().create_future()
-                await self._wake
+                elif self._questions:
+                    self._put(self._next_question(self._questions))
+                else:
+                    return
+        except CallError as error:
+            self._call.end(error)
         finally:
-            self._closed = True
-            while self._answers:
-                self._next_answer()
-            while self._questions:
-                self._next_question()
+            self._pumps = False
 
-    def _awake(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+    def lost(self) -> None:
+        """The stream has ended: what waits is dropped."""
+        self._lost = self.closed = True
+        while self._answers:
+            self._next_answer(self._answers)
+        while self._questions:
+            self._next_question(self._questions)
 
-    def _next_answer(self) -> bytes:
-        data = self._answers.pop(0)
-        self._keep(-len(data))
+    def _put(self, data: bytes) -> None:
+        self._writes = True
+        if self._call.put(data):
+            self._writes = False
+
+    def _next_answer(self, answers: deque[bytes]) -> bytes:
+        data = answers.popleft()
+        self._answers = answers or None
+        self._call.keep(-len(data))
         return data
 
-    def _next_question(self) -> bytes:
-        data = self._questions.pop(0)
+    def _next_question(self, questions: deque[bytes]) -> bytes:
+        data = questions.popleft()
+        self._questions = questions or None
         self._bytes -= len(data)
         self._room.give(len(data))
         return data

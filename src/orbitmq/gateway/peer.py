@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from itertools import count
 from typing import Final, Protocol
 
 from orbitmq.gateway import abilities, questions, schema
@@ -12,6 +11,7 @@ from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.check_backs import question
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.schema import ClientType
+from orbitmq.gateway.subscriptions import Wanted, subscription
 from orbitmq.message.errors import MessageFormatError
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError, TransportError
@@ -57,8 +57,8 @@ class GrpcPeer:
         version: of the client's library, as it says.
         user: the user whose keys it brought first; empty: it brought none.
         group: of a consumer.
-        topics: that a producer sends to, in the order in which it named them.
-        subscriptions: of a consumer; None until it has said them.
+        topics: that a producer sends to, in the order in which it named them; None: none.
+        wanted: what a consumer subscribes to; None until it has said it. wanted_ms: when it said that.
         streams: its Telemetry streams; lost_ms: since when there is none, None: it never had one, or has one.
         since_ms: when it called first; seen_ms: when it called last.
     """
@@ -66,7 +66,7 @@ class GrpcPeer:
     __slots__ = (
         "_broker",
         "_clock",
-        "_nonces",
+        "_nonce",
         "_open",
         "client_id",
         "group",
@@ -78,10 +78,11 @@ class GrpcPeer:
         "seen_ms",
         "since_ms",
         "streams",
-        "subscriptions",
         "topics",
         "user",
         "version",
+        "wanted",
+        "wanted_ms",
     )
 
     def __init__(
@@ -89,9 +90,10 @@ class GrpcPeer:
     ) -> None:
         self._broker = broker
         self._clock = clock
-        self._nonces = count(1)
-        # The questions of operators that are not answered yet, by nonce.
-        self._open: dict[str, asyncio.Future[schema.TelemetryCommand]] = {}
+        # Of the last command that has one.
+        self._nonce = 0
+        # The questions of operators that are not answered yet, by nonce; None: there are none.
+        self._open: dict[str, asyncio.Future[schema.TelemetryCommand]] | None = None
         self.client_id = caller.client_id
         self.remote_address = caller.address
         self.language = caller.language
@@ -99,12 +101,18 @@ class GrpcPeer:
         self.user = caller.user
         self.kind: int = ClientType.UNSPECIFIED
         self.group = ""
-        self.topics: dict[str, None] = {}
-        self.subscriptions: list[SubscriptionData] | None = None
-        self.streams: dict[TelemetryStream, None] = {}
+        self.topics: dict[str, None] | None = None
+        self.wanted: tuple[Wanted, ...] | None = None
+        self.wanted_ms = 0
+        self.streams: tuple[TelemetryStream, ...] = ()
         self.lost_ms: int | None = None
         self.since_ms = self.seen_ms = clock.now_ms()
         self.on_close = on_close
+
+    @property
+    def subscriptions(self) -> list[SubscriptionData]:
+        """What a consumer subscribes to, as heartbeats of the remoting protocol have it."""
+        return [subscription(each, self.wanted_ms) for each in self.wanted or ()]
 
     # -- as a peer -------------------------------------------------------------------------------------
 
@@ -145,10 +153,11 @@ class GrpcPeer:
     # -- questions -------------------------------------------------------------------------------------
 
     async def _asked(self, command: Command, timeout_ms: int) -> schema.TelemetryCommand:
+        self._open = self._open if self._open is not None else {}
         if len(self._open) >= MAX_QUESTIONS:
             text = f"gRPC client {self.client_id} has {MAX_QUESTIONS} questions to answer, the limit"
             raise TransportError(text, self.remote_address)
-        nonce = str(next(self._nonces))
+        nonce = self._next_nonce()
         try:
             asked = questions.question(command, nonce)
         except MessageFormatError as error:
@@ -165,6 +174,10 @@ class GrpcPeer:
         finally:
             del self._open[nonce]
 
+    def _next_nonce(self) -> str:
+        self._nonce += 1
+        return str(self._nonce)
+
     def _put(self, asked: schema.TelemetryCommand) -> None:
         # The newest stream first: the client may have come back on it.
         if not any(stream.ask(asked) for stream in reversed(self.streams)):
@@ -174,13 +187,13 @@ class GrpcPeer:
 
     def answered(self, answer: schema.TelemetryCommand) -> None:
         """The client answers a question; an answer that is late, or to no question, is dropped."""
-        waiting = self._open.get(questions.nonce_of(answer))
+        waiting = (self._open or {}).get(questions.nonce_of(answer))
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     def give_up_questions(self) -> None:
         """Fail the open questions: the client has no Telemetry stream any more."""
-        for waiting in self._open.values():
+        for waiting in (self._open or {}).values():
             if not waiting.done():
                 text = f"the Telemetry stream of gRPC client {self.client_id} has ended"
                 waiting.set_exception(ConnectionLostError(text, self.remote_address))
@@ -192,7 +205,7 @@ class GrpcPeer:
                 "PROP_CLIENT_VERSION": self.version,
                 "PROP_CONSUMER_START_TIMESTAMP": str(self.since_ms),
             },
-            subscription_set=self.subscriptions or [],
+            subscription_set=self.subscriptions,
             jstack=jstack,
         ).encode(java_keys=True)
 
@@ -201,14 +214,15 @@ class GrpcPeer:
     def send_away(self) -> None:
         """Tell a client that understands it to make a new connection, then end its streams."""
         told = abilities.reconnects(self.language, self.version)
-        for stream in list(self.streams):
+        for stream in self.streams:
             if told:
-                command = new(schema.ReconnectEndpointsCommand, nonce=str(next(self._nonces)))
+                command = new(schema.ReconnectEndpointsCommand, nonce=self._next_nonce())
                 stream.answer(new(schema.TelemetryCommand, reconnect_endpoints_command=command))
             stream.close()
 
     def sends_to(self, topic: str) -> None:
         """Note a topic that a producer sends to; beyond the limit the oldest is forgotten."""
+        self.topics = self.topics or {}
         self.topics[topic] = None
         if len(self.topics) > MAX_TOPICS:
             del self.topics[next(iter(self.topics))]

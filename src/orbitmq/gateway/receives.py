@@ -1,4 +1,7 @@
-"""ReceiveMessage: messages of a pop, each in a response of its own."""
+"""ReceiveMessage: messages of a pop, each in a response of its own.
+
+A receive that waits has no task; it gets one when there are messages for it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from inspect import isawaitable
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
@@ -17,12 +20,12 @@ from orbitmq.broker.pop.acknowledging import Acknowledging, MessageReceipt, Take
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.gateway import delivered, receipts, schema
-from orbitmq.gateway.call import NO_HEADERS, Call, CallError
+from orbitmq.gateway.call import NO_HEADERS, Call, Handler, Reply, Signal
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
 from orbitmq.gateway.held import INVISIBLE_MS, HeldMessages
-from orbitmq.gateway.messages import milliseconds, new, timestamp
+from orbitmq.gateway.messages import milliseconds, new, parse, timestamp
 from orbitmq.gateway.names import group_name, topic_name
 from orbitmq.gateway.order import OrderWarnings
 from orbitmq.gateway.plain_deliveries import PlainDeliveries
@@ -47,6 +50,8 @@ ANSWER_BEFORE_MS: Final = 1500
 AT_ONCE_MS: Final = 1
 # Responses that are written together.
 PIECE_BYTES: Final = 64 * 1024
+# Requests with longer names and expressions are not shared.
+_SHARED_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,13 @@ class _Asked:
     """A ReceiveMessage request in the broker's terms.
 
     Attributes:
+        topic: a ``Message`` with nothing but the topic as the client names it, as bytes.
         tags: messages with one of these tags are wanted; empty: messages with any tag.
         most_tries: after this many deliveries a message is a dead letter.
     """
 
     pop: PopRequest
-    topic: schema.Resource
-    wait_ms: int
+    topic: bytes
     renews: bool
     tags: frozenset[str]
     most_tries: int
@@ -81,41 +86,95 @@ class _Taken:
     tries: int
 
 
+@lru_cache(maxsize=1000)
+def _shared(asked: _Asked) -> _Asked:
+    """A request that many receives share while they wait: the members of a group ask for the same."""
+    return asked
+
+
+class _Way(Protocol):
+    """How a receive is answered: a call without a task, or what a task waits for."""
+
+    @property
+    def gone(self) -> Signal: ...
+
+    def reply_framed(self, data: bytes) -> None:
+        """Answer without messages."""
+        ...
+
+    def go_on(self, handler: Handler) -> None:
+        """Answer with messages, by a task."""
+        ...
+
+
+class _Awaited:
+    """The end of a receive whose call has a task: what is left to do."""
+
+    def __init__(self, call: Call) -> None:
+        self.gone = call.gone
+        self.rest: asyncio.Future[Handler] = asyncio.get_running_loop().create_future()
+
+    def reply_framed(self, data: bytes) -> None:
+        self.go_on(lambda call: call.write_framed(data))
+
+    def go_on(self, handler: Handler) -> None:
+        if not self.rest.done():  # the task was cancelled
+            self.rest.set_result(handler)
+
+
 class _Waiting:
-    """The client behind a pop (see ``pop.service.PopClient``).
+    """The client behind a pop (see ``pop.service.PopClient``)."""
 
-    Args:
-        check: raises RefusalError if the user has lost the right to the call.
-    """
+    __slots__ = ("_receives", "_way", "asked", "who")
 
-    def __init__(self, call: Call, user: str, check: Callable[[], object]) -> None:
-        self._call = call
-        self._user = user
-        self._check = check
-        self.outcome: asyncio.Future[Popped] = asyncio.get_running_loop().create_future()
+    def __init__(self, receives: Receives, way: _Way, who: Caller, asked: _Asked) -> None:
+        self._receives = receives
+        self._way = way
+        self.who = who
+        self.asked = asked
 
     @property
     def gone(self) -> bool:
-        return self._call.gone.is_set() or self.outcome.done()
+        return self._way.gone.is_set()
 
     def answer(self, popped: Popped) -> None:
-        self.outcome.set_result(popped)
+        self._receives.forget(self)
+        self._way.gone.forget()
+        self._receives.give(self._way, self.who, self.asked, popped)
 
     def is_of(self, user: str) -> bool:
         """Whether this user waits."""
-        return self._user == user
+        return self.who.user == user
 
     def recheck(self) -> bool:
         """Whether the user still has the right to the call; without it the call ends with the refusal."""
         try:
-            self._check()
+            self._receives.recheck(self)
         except RefusalError as error:
-            self.outcome.set_exception(error)
+            self._refuse(error)
             return False
         return True
 
     def refuse(self, error: RemotingError) -> None:
-        self.outcome.set_exception(error)
+        self._refuse(refusal(error))
+
+    def _refuse(self, error: RefusalError) -> None:
+        self._receives.forget(self)
+        self._way.gone.forget()
+        self._way.reply_framed(self._receives.empty(refused(error)))
+
+    def wait(self) -> None:
+        """Leave when the call ends."""
+        self._way.gone.call(self._lost)
+
+    def _lost(self) -> None:
+        self._receives.leave(self)
+        self._way.reply_framed(b"")
+
+    def stop(self) -> None:
+        """End the call without messages."""
+        self._receives.leave(self)
+        self.answer(self._receives.nothing(self.asked))
 
 
 class Receives:
@@ -145,40 +204,92 @@ class Receives:
         self._clients = clients
         self._held = held
         self._log = LogLimiter(log)
-        self._waiting: dict[_Waiting, PopRequest] = {}
+        self._waiting: dict[_Waiting, None] = {}
         self._stopping = False
         self._plain = PlainDeliveries(delivered.PLAIN_NAMES, delivered.digest_of, delivered.host_of)
         self._head = prefixed(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
 
-    async def receive(self, call: Call) -> None:
-        """A status, the messages, and the time of their delivery."""
+    async def __call__(self, call: Call) -> None:
+        """A receive whose request is packed, or ends later than its message."""
         request = await request_of(call, schema.ReceiveMessageRequest)
+        way = _Awaited(call)
+        self._receive(call, request, way)
+        call.metadata = NO_HEADERS
+        await (await way.rest)(call)
+
+    def begin(self, call: Call, message: bytes, _reply: Reply) -> bool:
+        """See :data:`~orbitmq.gateway.call.Begin`."""
+        self._receive(call, parse(schema.ReceiveMessageRequest, message), call)
+        return True
+
+    def _receive(self, call: Call, request: schema.ReceiveMessageRequest, way: _Way) -> None:
+        """Answer with a status, the messages, and the time of their delivery; or wait for messages."""
         try:
             who = self._callers.of(call, request)
-            asked = self._asked(who, request)
+            asked = self._asked(request)
             if asked.renews:
                 self._clients.known(who)
-            check = partial(self._callers.check, who, call.method, request)
-            popped = await self._popped(call, _Waiting(call, who.user, check), asked)
+            client = _Waiting(self, way, who, asked)
+            wait_ms = 0 if self._stopping else _wait_ms(who, request)
+            popped = self._pops.pop(asked.pop, wait_ms, client)
         except RefusalError as error:
-            await self._answer(call, refused(error))
+            way.reply_framed(self.empty(refused(error)))
         except PopsFullError:
             text = f"popPollingSize: {self._config.pop_polling_size} receives wait for this topic and group"
-            await self._answer(call, status(Code.TOO_MANY_REQUESTS, text))
+            way.reply_framed(self.empty(status(Code.TOO_MANY_REQUESTS, text)))
         except PORT_ERRORS as error:
-            await self._answer(call, refused(refusal(error)))
+            way.reply_framed(self.empty(refused(refusal(error))))
         else:
-            await self._deliver(call, who, asked, popped)
+            if popped is None:
+                self._waiting[client] = None
+                client.wait()
+            else:
+                self.give(way, who, asked, popped)
 
     def stop(self) -> None:
         """Answer the waiting calls; later calls do not wait."""
         self._stopping = True
-        for client, request in list(self._waiting.items()):
-            self._leave(client, request)
+        for client in list(self._waiting):
+            client.stop()
+
+    # -- for those that wait ---------------------------------------------------------------------------
+
+    def give(self, way: _Way, who: Caller, asked: _Asked, popped: Popped) -> None:
+        """Answer with what was popped."""
+        if popped.count:
+            way.go_on(partial(self._deliver, who, asked, popped))
+        else:
+            way.reply_framed(self.empty(status(Code.MESSAGE_NOT_FOUND, "no new message")))
+
+    def empty(self, end: schema.Status) -> bytes:
+        """An answer without messages."""
+        first = new(schema.ReceiveMessageResponse, status=end).SerializeToString()
+        return prefixed(first) + prefixed(self._now())
+
+    def nothing(self, asked: _Asked) -> Popped:
+        """The outcome of a pop that found no message."""
+        return self._pops.nothing(asked.pop)
+
+    def recheck(self, client: _Waiting) -> None:
+        """Raise RefusalError if the client has lost its right to the call."""
+        pop = client.asked.pop
+        queue = new(schema.MessageQueue, topic=new(schema.Resource, name=pop.topic))
+        group = new(schema.Resource, name=pop.group)
+        request = new(schema.ReceiveMessageRequest, group=group, message_queue=queue)
+        self._callers.check(client.who, "ReceiveMessage", request)
+
+    def leave(self, client: _Waiting) -> None:
+        """Drop the held pop of a call that ends before it got messages."""
+        self.forget(client)
+        self._pops.leave(client.asked.pop, client)
+
+    def forget(self, client: _Waiting) -> None:
+        """A client waits no longer."""
+        self._waiting.pop(client, None)
 
     # -- what is wanted --------------------------------------------------------------------------------
 
-    def _asked(self, who: Caller, request: schema.ReceiveMessageRequest) -> _Asked:
+    def _asked(self, request: schema.ReceiveMessageRequest) -> _Asked:
         topic = request.message_queue.topic
         name, group = topic_name(topic), group_name(request.group)
         if request.batch_size < 1:
@@ -198,38 +309,20 @@ class Receives:
             expression=expression,
             expression_type=kind,
             ordered=config.consume_message_orderly,
-            attempt_id=request.attempt_id or None,
+            # Elsewhere it means nothing, and would make each request another one.
+            attempt_id=(request.attempt_id or None) if config.consume_message_orderly else None,
         )
-        return _Asked(
+        asked = _Asked(
             pop,
-            topic,
-            _wait_ms(who, request),
+            new(schema.Message, topic=topic).SerializeToString(),
             request.auto_renew,
             tags_of(expression, kind),
             max(1, config.retry_max_times + 1),
         )
+        alike = pop.attempt_id is None and len(asked.topic) + len(expression) <= _SHARED_BYTES
+        return _shared(asked) if alike else asked
 
     # -- taking ----------------------------------------------------------------------------------------
-
-    async def _popped(self, call: Call, client: _Waiting, asked: _Asked) -> Popped:
-        """The popped messages, after a wait of at most the poll time; none when the client is gone."""
-        popped = self._pops.pop(asked.pop, 0 if self._stopping else asked.wait_ms, client)
-        if popped is not None:
-            return popped
-        self._waiting[client] = asked.pop
-        call.metadata = NO_HEADERS
-        call.gone.call(partial(self._leave, client, asked.pop))
-        try:
-            return await client.outcome
-        finally:
-            del self._waiting[client]
-            call.gone.forget()
-
-    def _leave(self, client: _Waiting, request: PopRequest) -> None:
-        """Drop the held pop of a call that ends before it got messages."""
-        if not client.outcome.done():
-            self._pops.leave(request, client)
-            client.answer(self._pops.nothing(request))
 
     async def _taken(self, who: Caller, asked: _Asked, popped: Popped) -> list[_Taken]:
         """The popped messages that match the filter; the others are acknowledged."""
@@ -256,9 +349,8 @@ class Receives:
         except CompressionError as error:
             await self._give_up(who, taken.settled, str(error))
             return None
-        return delivered.message_of(
-            taken.record, taken.properties, body, asked.topic, taken.handle, taken.tries
-        )
+        topic = parse(schema.Message, asked.topic).topic
+        return delivered.message_of(taken.record, taken.properties, body, topic, taken.handle, taken.tries)
 
     async def _give_up(self, who: Caller, settled: MessageReceipt, reason: str) -> None:
         self._log.write(
@@ -280,7 +372,7 @@ class Receives:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    async def _deliver(self, call: Call, who: Caller, asked: _Asked, popped: Popped) -> None:
+    async def _deliver(self, who: Caller, asked: _Asked, popped: Popped, call: Call) -> None:
         """Write the messages; those that cannot be written become visible at once."""
         responses = self._responses(asked, popped)
         if responses:
@@ -288,7 +380,7 @@ class Receives:
             return
         messages = await self._taken(who, asked, popped)
         if not messages:
-            await self._answer(call, status(Code.MESSAGE_NOT_FOUND, "no new message"))
+            await call.write_framed(self.empty(status(Code.MESSAGE_NOT_FOUND, "no new message")))
             return
         if asked.renews:
             self._keep(call, who, asked.pop, popped)
@@ -318,9 +410,8 @@ class Receives:
                 return None
             receipt = (start, popped.pop_time_ms, pop.invisible_ms, popped.revive_queue, kind, broker, queue)
             heads[int(queue)] = "".join(f"{word} " for word in receipt).encode()
-        resource = new(schema.Message, topic=asked.topic).SerializeToString()
         tags = frozenset(tag.encode() for tag in asked.tags)
-        return self._plain.responses(popped.body, pop.topic.encode(), resource, tags, heads)
+        return self._plain.responses(popped.body, pop.topic.encode(), asked.topic, tags, heads)
 
     async def _deliver_plain(
         self, call: Call, who: Caller, asked: _Asked, popped: Popped, responses: list[bytes]
@@ -358,15 +449,6 @@ class Receives:
             self._held.keep(who.client_id, taken)
             several.append(taken)
         call.watch(partial(self._held.came, who.client_id, several))
-
-    async def _answer(self, call: Call, end: schema.Status) -> None:
-        """An answer without messages."""
-        try:
-            await call.write(new(schema.ReceiveMessageResponse, status=end).SerializeToString())
-            await call.write(self._now())
-        except CallError:
-            if not call.gone.is_set():
-                raise
 
     def _now(self) -> bytes:
         now = timestamp(self._clock.now_ms())

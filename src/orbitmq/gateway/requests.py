@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Final
 
 from orbitmq.gateway.call import CallError, GrpcStatus
@@ -45,12 +46,11 @@ class Request:
 
     Attributes:
         path: as the client sent it.
-        method: of our service; empty when the path is another's.
+        method: of our service, one text for all calls; empty when the path is another's.
     """
 
     path: str
     method: str
-    authority: str
     metadata: Mapping[str, str]
 
 
@@ -69,11 +69,10 @@ def read(headers: list[tuple[str, str]]) -> Request:
     if not (kind.startswith(_CONTENT_TYPE) and kind[len(_CONTENT_TYPE) :][:1] in ("", "+", ";")):
         raise NotGrpcError(415, f"its content-type is {kind[:64]!r}, gRPC's is {_CONTENT_TYPE}")
     path = metadata.get(":path", "")
-    authority = metadata.get(":authority") or metadata.get("host", "")
     method = path.removeprefix(SERVICE) if path.startswith(SERVICE) else ""
     if path.startswith(HEALTH):
         method = f"Health.{path.removeprefix(HEALTH)}"
-    return Request(path, method, authority, metadata)
+    return Request(path, intern(method), metadata)
 
 
 def timeout_of(request: Request) -> int | None:

@@ -18,7 +18,7 @@ from orbitmq.broker.timers.recall import Recall
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.gateway import schema
 from orbitmq.gateway.acks import AckMessage
-from orbitmq.gateway.call import Handler, Service
+from orbitmq.gateway.call import Handler, Open, Service
 from orbitmq.gateway.caller import Callers, Check, everybody
 from orbitmq.gateway.clients import GrpcClients
 from orbitmq.gateway.cluster import OtherBrokers
@@ -72,6 +72,7 @@ class RocketmqService:
         others: OtherBrokers,
         saves: Saves,
         handlers: Mapping[str, Handler],
+        streams: Mapping[str, Open],
         plain: PlainDoor | None,
         quotas: CallQuotas,
     ) -> None:
@@ -83,6 +84,7 @@ class RocketmqService:
         self._saves = saves
         self._background = background
         self.handlers = handlers
+        self.streams = streams
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
         background.spawn(every(clock, LOOK_SECONDS, telemetry.tell_changes), "settings")
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
@@ -131,7 +133,7 @@ def service(host: Host) -> Service:
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
     routes = Routes(config, s.role, s.metadata, topics, clients, others, host.port)
     presence = Presence(clients)
-    telemetry = Telemetry(config, clock, s.events, s.groups, clients, background, callers)
+    telemetry = Telemetry(config, s.events, s.groups, clients, callers)
     sends = GrpcSends(config, clock, topics, host.ports.sending, clients)
     order = OrderWarnings(s.topics)
     receives = Receives(config, clock, s.metadata, pops, settling, clients, held, callers, order, quotas)
@@ -153,9 +155,8 @@ def service(host: Host) -> Service:
             presence.goodbye,
         ),
         "Health.Check": Health(s.role).check,
-        "Telemetry": telemetry.serve,
         "SendMessage": SendMessage(callers, sends),
-        "ReceiveMessage": receives.receive,
+        "ReceiveMessage": receives,
         "AckMessage": acks,
         "ChangeInvisibleDuration": unary(
             callers,
@@ -178,6 +179,7 @@ def service(host: Host) -> Service:
     }
     # The rights of each call are checked.
     plain = PlainDoor(host, topics, clients, quotas, settling, saves) if check is everybody else None
+    streams = {"Telemetry": telemetry.open}
     return RocketmqService(
-        clock, background, clients, held, telemetry, receives, others, saves, handlers, plain, quotas
+        clock, background, clients, held, telemetry, receives, others, saves, handlers, streams, plain, quotas
     )

@@ -1,26 +1,29 @@
-"""The :class:`~orbitmq.gateway.call.Call` on one stream of an HTTP/2 connection."""
+"""The :class:`~orbitmq.gateway.call.Call` on one stream of an HTTP/2 connection.
+
+It takes little memory while it waits: what it needs for messages under way is there only as long as they are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from orbitmq.gateway.arrivals import Arrival
-from orbitmq.gateway.call import Begin, CallError, GrpcStatus, Handler, Signal
+from orbitmq.gateway.call import NO_HEADERS, Begin, CallError, CallListener, GrpcStatus, Handler, Signal
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
 
 # What Python needs for a message beside its bytes.
 _MESSAGE_BYTES = 100
+_NOTHING: Final = memoryview(b"")
 
 
 class Carrier(Protocol):
     """The connection as its calls see it."""
 
     peer: str
-    local: str
 
     def holds(self, more_bytes: int) -> bool:
         """Count received bytes that are not read yet; False, and not counted, if they exceed the limit."""
@@ -38,8 +41,16 @@ class Carrier(Protocol):
         """As :meth:`holds`, for bytes that wait to go out."""
         ...
 
-    def answer(self, call: StreamCall, message: bytes) -> None:
-        """Answer a call without a task, and end it."""
+    def answer(self, call: StreamCall, data: bytes) -> None:
+        """Answer a call without a task with framed messages, and end it."""
+        ...
+
+    def go_on(self, call: StreamCall, handler: Handler) -> None:
+        """Give a call without a task its task."""
+        ...
+
+    def end(self, call: StreamCall, error: CallError | None) -> None:
+        """End a call without a task."""
         ...
 
     def rest(self, seconds: float) -> None:
@@ -54,8 +65,11 @@ class StreamCall:
         stream: its number.
         ended: nothing more comes from the client.
         answered: the headers of the answer are out.
-        direct: does the call without a task; None: it has a task, or will get none any more.
-        handler: starts it with a task while it has not begun.
+        counts: among the calls under way until it ends; False: its task counts, or it was refused.
+        direct: does the call without a task when its message has come; None: it does not wait for that.
+        handler: starts it with a task while its message has not come.
+        listener: hears of its messages, which come one after the other; None: it has a task, or one message.
+        due: the calls whose time is over with its own; None: it has no deadline.
         arrival: is to know of the answer's arrival, until that is sent; None: nothing is.
         out: what is left of the message that goes out.
     """
@@ -64,51 +78,56 @@ class StreamCall:
         "_carrier",
         "_failure",
         "_held",
+        "_put",
         "_queue",
         "_reader",
         "_wake",
         "_written",
         "answered",
         "arrival",
-        "authority",
+        "counts",
         "direct",
+        "due",
         "ended",
         "gone",
         "handler",
-        "local",
+        "listener",
         "metadata",
         "method",
         "out",
-        "peer",
         "stream",
         "timeout_ms",
-        "timer",
     )
 
     def __init__(self, carrier: Carrier, stream: int, request: Request, timeout_ms: int | None) -> None:
         self._carrier = carrier
-        self._reader = MessageReader()
-        # None while it is empty: many calls wait with nothing in it.
+        # None while they are empty: most calls wait with nothing in them.
+        self._reader: MessageReader | None = None
         self._queue: deque[tuple[bool, bytes]] | None = None
         self._failure: CallError | None = None
         self._held = 0
+        # The bytes of the message that was put and is not sent.
+        self._put = 0
         self._wake: asyncio.Future[None] | None = None
         self._written: asyncio.Future[None] | None = None
         self.stream = stream
         self.method = request.method
         self.metadata: Mapping[str, str] = request.metadata
-        self.authority = request.authority
-        self.peer = carrier.peer
-        self.local = carrier.local
         self.timeout_ms = timeout_ms
         self.gone = Signal()
-        self.timer: asyncio.TimerHandle | None = None
+        self.due: dict[StreamCall, None] | None = None
         self.ended = False
         self.answered = False
+        self.counts = False
         self.direct: Begin | None = None
         self.handler: Handler | None = None
+        self.listener: CallListener | None = None
         self.arrival: Arrival | None = None
-        self.out = memoryview(b"")
+        self.out = _NOTHING
+
+    @property
+    def peer(self) -> str:
+        return self._carrier.peer
 
     # -- from the connection -----------------------------------------------------------------------------
 
@@ -126,9 +145,11 @@ class StreamCall:
     def _take(self, data: bytes, *, ended: bool) -> None:
         if not self._hold(len(data)):
             raise _too_much()
-        before = self._reader.held_bytes + len(data)
-        found = self._reader.feed(data)
-        kept = self._reader.held_bytes + sum(_weight(message) for _, message in found)
+        reader = self._reader or MessageReader()
+        before = reader.held_bytes + len(data)
+        found = reader.feed(data)
+        self._reader = reader if reader.held_bytes else None
+        kept = reader.held_bytes + sum(_weight(message) for _, message in found)
         # Prefixes of 5 bytes with nothing behind them become heavier than they were.
         if not self._hold(kept - before):
             raise _too_much()
@@ -136,18 +157,26 @@ class StreamCall:
             self._queue = self._queue or deque()
             self._queue.extend(found)
         if ended:
-            self._reader.end()
+            reader.end()
 
     def lost(self) -> None:
         """The stream has ended: reads and writes of the call fail from now on."""
         self.gone.set()
         self.drop()
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-        self.out = memoryview(b"")
+        if self.due is not None:
+            self.due.pop(self, None)
+            self.due = None
+        self.out = _NOTHING
+        listener, self.listener = self.listener, None
         self._awake()
         self.sent()
+        if listener is not None:
+            listener.lost()
+
+    def expire(self) -> None:
+        """The time of the call is over."""
+        text = f"not done within {self.timeout_ms} ms"
+        self._carrier.end(self, CallError(GrpcStatus.DEADLINE_EXCEEDED, text))
 
     def _hold(self, more_bytes: int) -> bool:
         if not self._carrier.holds(more_bytes):
@@ -169,12 +198,17 @@ class StreamCall:
 
     def reply(self, message: bytes) -> None:
         """Answer a call without a task, and end it."""
-        self._carrier.answer(self, message)
+        self._carrier.answer(self, prefixed(message))
+
+    def begun(self) -> None:
+        """The call goes on without a task: forget what has come."""
+        self.drop()
+        self.metadata = NO_HEADERS
 
     def drop(self) -> None:
-        """Forget what has come."""
+        """Forget the messages that have come."""
         self._hold(-self._held)
-        self._reader.drop()
+        self._reader = None
         self._queue = None
 
     def _awake(self) -> None:
@@ -183,26 +217,43 @@ class StreamCall:
 
     def sent(self) -> None:
         """The message is written, or its stream has ended."""
+        self.out = _NOTHING
         if self._written is not None and not self._written.done():
             self._written.set_result(None)
+        if self._put:
+            self._carrier.queues(-self._put)
+            self._put = 0
+            if self.listener is not None:
+                self.listener.wrote()
 
     # -- for the handler ---------------------------------------------------------------------------------
 
     async def read(self) -> bytes | None:
         while True:
-            if self._queue:
-                packed, message = self._queue.popleft()
-                self._queue = self._queue or None
-                self._hold(-_weight(message))
-                return unpacked(message) if packed else message
-            if self._failure is not None:
-                raise self._failure
+            message = self.next()
+            if message is not None:
+                return message
             if self.gone.is_set():
                 raise self._cancelled()
             if self.ended:
                 return None
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
+
+    def next(self) -> bytes | None:
+        """The next message that has come; None: there is none now.
+
+        Raises:
+            CallError: what came is no message.
+        """
+        if self._queue:
+            packed, message = self._queue.popleft()
+            self._queue = self._queue or None
+            self._hold(-_weight(message))
+            return unpacked(message) if packed else message
+        if self._failure is not None:
+            raise self._failure
+        return None
 
     async def write(self, message: bytes) -> None:
         await self.write_framed(prefixed(message))
@@ -212,13 +263,9 @@ class StreamCall:
             await self._room()
         if self.gone.is_set():
             raise self._cancelled()
-        if not self.answered:
-            self.answered = True
-            self._carrier.begin_answer(self)
+        self._begin_answer()
         if not self._carrier.queues(len(data)):
-            raise CallError(
-                GrpcStatus.RESOURCE_EXHAUSTED, "the client does not read what its calls are answered"
-            )
+            raise _unread()
         try:
             self.out = memoryview(data)
             self._carrier.push(self)
@@ -228,6 +275,30 @@ class StreamCall:
             self._carrier.queues(-len(data))
         if self.gone.is_set():
             raise self._cancelled()
+
+    def _begin_answer(self) -> None:
+        if not self.answered:
+            self.answered = True
+            self._carrier.begin_answer(self)
+
+    def put(self, message: bytes) -> bool:
+        data = prefixed(message)
+        self._begin_answer()
+        if not self._carrier.queues(len(data)):
+            raise _unread()
+        self._put = len(data)
+        self.out = memoryview(data)
+        self._carrier.push(self)
+        return not self.out
+
+    def end(self, error: CallError | None) -> None:
+        self._carrier.end(self, error)
+
+    def reply_framed(self, data: bytes) -> None:
+        self._carrier.answer(self, data)
+
+    def go_on(self, handler: Handler) -> None:
+        self._carrier.go_on(self, handler)
 
     def rest(self, seconds: float) -> None:
         self._carrier.rest(seconds)
@@ -254,3 +325,7 @@ def _weight(message: bytes) -> int:
 def _too_much() -> CallError:
     text = "the calls of this connection have sent more than can be held; send fewer at a time"
     return CallError(GrpcStatus.RESOURCE_EXHAUSTED, text)
+
+
+def _unread() -> CallError:
+    return CallError(GrpcStatus.RESOURCE_EXHAUSTED, "the client does not read what its calls are answered")

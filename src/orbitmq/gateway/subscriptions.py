@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from orbitmq.gateway import schema
 from orbitmq.gateway.schema import FilterType
@@ -12,6 +14,8 @@ from orbitmq.wire.bodies.client import SubscriptionData
 
 ALL: Final = "*"
 _SEPARATOR = "||"
+# Longer subscriptions are not shared.
+_SHARED_BYTES = 1024
 
 
 def expression_of(asked: schema.FilterExpression) -> tuple[str, str]:
@@ -28,19 +32,38 @@ def tags_of(expression: str, kind: str) -> frozenset[str]:
     return frozenset(filter(None, (tag.strip() for tag in expression.split(_SEPARATOR))))
 
 
-def subscription(entry: schema.SubscriptionEntry, version: int) -> SubscriptionData:
+class Wanted(NamedTuple):
+    """What a consumer wants of a topic."""
+
+    topic: str
+    expression: str
+    kind: str
+
+
+@lru_cache(maxsize=1000)
+def _shared(wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
+    return wanted
+
+
+def wanted_of(entries: Iterable[schema.SubscriptionEntry]) -> tuple[Wanted, ...]:
+    """What the settings of a consumer name. The members of a group share it: they name the same."""
+    wanted = tuple(Wanted(entry.topic.name, *expression_of(entry.expression)) for entry in entries)
+    size = sum(len(each.topic) + len(each.expression) for each in wanted)
+    return _shared(wanted) if size <= _SHARED_BYTES else wanted
+
+
+def subscription(wanted: Wanted, version: int) -> SubscriptionData:
     """A subscription as heartbeats of the remoting protocol have it.
 
     Args:
         version: milliseconds since the epoch: the newest one of a group counts.
     """
-    expression, kind = expression_of(entry.expression)
-    tags = tags_of(expression, kind)
+    tags = tags_of(wanted.expression, wanted.kind)
     return SubscriptionData(
-        topic=entry.topic.name,
-        sub_string=expression,
+        topic=wanted.topic,
+        sub_string=wanted.expression,
         tags_set=set(tags),
         code_set={java_hash(tag) for tag in tags},
         sub_version=version,
-        expression_type=kind,
+        expression_type=wanted.kind,
     )

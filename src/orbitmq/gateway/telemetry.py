@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, GroupChanged, RightsChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
-from orbitmq.gateway import schema, settings, subscriptions
-from orbitmq.gateway.call import NO_HEADERS, Call, CallError, GrpcStatus
+from orbitmq.gateway import schema, settings
+from orbitmq.gateway.call import NO_HEADERS, Call, CallError, CallListener, GrpcStatus
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.messages import new, parse
@@ -21,22 +22,23 @@ from orbitmq.gateway.peer import CONSUMERS, MAX_TOPICS
 from orbitmq.gateway.presence import not_served
 from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import RefusalError, of_grpc
+from orbitmq.gateway.subscriptions import wanted_of
 from orbitmq.gateway.unary import ok, refused
 from orbitmq.message import reserved
 from orbitmq.runtime.log_limiter import LogLimiter
-from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.tasks import Background, outcome
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
 
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 # How many clients of a group get their new settings in one turn of the event loop.
 _SLICE: Final = 100
+# Longer settings are not shared among streams.
+_SHARED_BYTES: Final = 1024
 _TOO_MUCH: Final = "this connection's settings and answers are more than can be held; read them, send fewer"
 
 
 class _Told:
-    """The settings that the client of a stream sent and got.
+    """The stream of a client, and the settings that the client sent and got on it.
 
     Attributes:
         sent: its own settings as bytes, which are counted; None until it has sent them.
@@ -44,13 +46,34 @@ class _Told:
         group: of a consumer; empty: it has none.
     """
 
-    def __init__(self, who: Caller, call: Call, room: Room) -> None:
+    __slots__ = ("_call", "_telemetry", "answer", "group", "outbox", "sent", "who")
+
+    def __init__(self, telemetry: Telemetry, who: Caller, call: Call, room: Room) -> None:
+        self._telemetry = telemetry
+        self._call = call
         self.who = who
-        self.outbox = StreamOutbox(room, call.keep)
+        self.outbox = StreamOutbox(room, call)
         self.sent: bytes | None = None
         self.answer = b""
         self.group = ""
-        self._keep = call.keep
+
+    # -- as the listener of its call -------------------------------------------------------------------
+
+    def came(self, message: bytes) -> None:
+        if not self.outbox.closed:
+            self._telemetry.came(self, message)
+
+    def ended(self) -> None:
+        self.outbox.close()
+
+    def wrote(self) -> None:
+        self.outbox.wrote()
+
+    def lost(self) -> None:
+        self.outbox.lost()
+        self._telemetry.lost(self)
+
+    # -- settings --------------------------------------------------------------------------------------
 
     def take(self, sent: schema.Settings) -> None:
         """Keep the client's own settings.
@@ -60,14 +83,14 @@ class _Told:
         """
         self.forget()
         data = sent.SerializeToString()
-        if not self._keep(len(data)):
+        if not self._call.keep(len(data)):
             raise _no_room()
-        self.sent = data
+        self.sent = _shared(data) if len(data) <= _SHARED_BYTES else data
 
     def forget(self) -> None:
         """Keep the client's settings no longer."""
         if self.sent is not None:
-            self._keep(-len(self.sent))
+            self._call.keep(-len(self.sent))
             self.sent = None
 
     def tell(self, answer: schema.Settings) -> None:
@@ -76,33 +99,25 @@ class _Told:
         Raises:
             CallError: its connection holds too much.
         """
-        self.answer = _digest(answer)
+        self.answer = _shared(_digest(answer))
         if not self.outbox.answer(new(schema.TelemetryCommand, status=ok(), settings=answer)):
             raise _no_room()
 
 
 class Telemetry:
-    """Serves the streams.
-
-    Args:
-        background: of the service; what clients send is read there.
-    """
+    """Serves the streams. None of them has a task."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
         events: Events,
         groups: SubscriptionGroups,
         clients: GrpcClients,
-        background: Background,
         callers: Callers,
     ) -> None:
         self._config = config
-        self._clock = clock
         self._groups = groups
         self._clients = clients
-        self._background = background
         self._callers = callers
         self._log = LogLimiter(log)
         self._room = Room()
@@ -113,28 +128,24 @@ class Telemetry:
         events.subscribe(GroupChanged, self._group_changed)
         events.subscribe(RightsChanged, self._rights_changed)
 
-    async def serve(self, call: Call) -> None:
-        """One stream, until either side ends it."""
+    def open(self, call: Call) -> CallListener | None:
+        """A client opens a stream; it lasts until either side ends it."""
         try:
             who = self._callers.of(call, None)
         except RefusalError as error:
-            await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
-            raise CallError(of_grpc(error.code), error.message) from error
+            call.go_on(partial(_refuse, error))
+            return None
         call.metadata = NO_HEADERS
-        told = _Told(who, call, self._room)
+        told = _Told(self, who, call, self._room)
         self._streams[told] = None
-        reading = self._background.spawn(self._read(call, told), "telemetry")
-        try:
-            await told.outbox.pump(call)
-        finally:
-            del self._streams[told]
-            self._clients.ended(who.client_id, told.outbox)
-            self._join(told, "")
-            told.forget()
-            reading.cancel()
-        refusal = outcome(reading)
-        if refusal is not None:
-            raise refusal
+        return told
+
+    def lost(self, told: _Told) -> None:
+        """A stream is over."""
+        del self._streams[told]
+        self._clients.ended(told.who.client_id, told.outbox)
+        self._join(told, "")
+        told.forget()
 
     async def tell_changes(self) -> None:
         """Send their settings again to the consumers of groups that changed."""
@@ -152,12 +163,11 @@ class Telemetry:
 
     # -- what clients send -----------------------------------------------------------------------------
 
-    async def _read(self, call: Call, told: _Told) -> CallError | None:
-        """Take the client's commands; returns how the stream ends, None: with OK."""
+    def came(self, told: _Told, message: bytes) -> None:
+        """Take a command of a client. One that is refused ends the stream."""
         who, outbox = told.who, told.outbox
         try:
-            while (data := await call.read()) is not None:
-                self._take(told, parse(schema.TelemetryCommand, data))
+            self._take(told, parse(schema.TelemetryCommand, message))
         except RefusalError as error:
             outbox.answer(new(schema.TelemetryCommand, status=refused(error)))
             self._log.write(
@@ -168,12 +178,9 @@ class Telemetry:
                 who.address,
                 error,
             )
-            return CallError(of_grpc(error.code), error.message)
+            outbox.close(CallError(of_grpc(error.code), error.message))
         except CallError as error:
-            return error
-        finally:
-            outbox.close()
-        return None
+            outbox.close(error)
 
     def _take(self, told: _Told, command: schema.TelemetryCommand) -> None:
         self._callers.check(told.who, "Telemetry", command)
@@ -216,12 +223,11 @@ class Telemetry:
             names = [topic.name for topic in sent.publishing.topics[:MAX_TOPICS]]
             self._clients.produces(who, [name for name in names if reserved.topic_fault(name) is None])
             return
-        now = self._clock.now_ms()
-        wanted = [
-            subscriptions.subscription(entry, now)
+        wanted = wanted_of(
+            entry
             for entry in sent.subscription.subscriptions[:MAX_TOPICS]
             if reserved.topic_fault(entry.topic.name) is None
-        ]
+        )
         group = sent.subscription.group.name
         if reserved.group_fault(group) is None:
             self._clients.consumes(who, kind, group, wanted)
@@ -242,13 +248,25 @@ class Telemetry:
 
     def _rights_changed(self, event: RightsChanged) -> None:
         """End the streams of a user whose rights changed: clients open others, which are checked."""
-        for told in self._streams:
+        for told in list(self._streams):
             if told.who.user == event.user:
                 told.outbox.close()
 
     def _group_changed(self, event: GroupChanged) -> None:
         if event.group in self._consumers:
             self._changed[event.group] = None
+
+
+async def _refuse(error: RefusalError, call: Call) -> None:
+    """Answer a client that may not open a stream."""
+    await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
+    raise CallError(of_grpc(error.code), error.message) from error
+
+
+@lru_cache(maxsize=1000)
+def _shared(data: bytes) -> bytes:
+    """Bytes that many streams keep: the members of a group send and get the same settings."""
+    return data
 
 
 def _no_room() -> CallError:

@@ -80,6 +80,7 @@ class Subscriptions:
             conflict = self._conflict(member, said)
             self._leave(member)
             self._by_wishes.setdefault(said.wishes, {})[member] = None
+        self._share(said)
         self._members[member] = said
         known = set(self.table)
         expressions = False
@@ -112,6 +113,15 @@ class Subscriptions:
                 if other is not None:
                     return _differences(said, self._members[other])[0]
         return None
+
+    def _share(self, said: _Member) -> None:
+        """Keep equal subscriptions once: groups have ten thousand members, and all want the same."""
+        alike = next(iter(self._by_wishes[said.wishes]))
+        known = self._members.get(alike)
+        if known is not None and known.wishes == said.wishes:
+            said.wishes = known.wishes
+            if known.expressions == said.expressions:
+                said.expressions = known.expressions
 
     def _leave(self, member: object) -> None:
         before = self._members.get(member)
