@@ -241,6 +241,17 @@ async def test_a_long_table_is_searched_sorted_paged_and_taken_as_csv(orbitmq_wo
 
 
 @pytest.mark.behaviour("CS-23")
+async def test_each_page_leads_to_its_own_json(orbitmq_world: World) -> None:
+    await filled(orbitmq_world)
+    async with opened(orbitmq_world, write=True) as browser:
+        for path in EVERY:
+            found = re.search(r'<a href="(/api/v1[^"]*)">JSON</a>', await browser.text(path))
+            assert found is not None
+            assert found[1].replace("&amp;", "&") == f"/api/v1{path}"
+            assert (await browser.get(found[1].replace("&amp;", "&"))).status_code == 200
+
+
+@pytest.mark.behaviour("CS-23")
 async def test_the_pages_are_in_english_or_chinese(orbitmq_world: World) -> None:
     async with console(orbitmq_world) as browser:
         chinese = {"Accept-Language": "zh-CN,zh;q=0.9"}

@@ -98,6 +98,43 @@ async def test_a_broker_that_goes_in_the_middle_of_a_page_is_named(
         assert address in answer.text or "broker-b" in answer.text or "No answer from" in answer.text
 
 
+@pytest.mark.orbitmq(brokers=2)
+@pytest.mark.behaviour("CS-22")
+async def test_pages_of_single_things_take_two_seconds_beside_a_broker_that_hangs(
+    orbitmq_world: World,
+) -> None:
+    (message_id,) = await sent(orbitmq_world, "t", b"1")
+    async with orbitmq_world.admin() as admin:
+        await admin.groups.create("g")
+    await orbitmq_world.stop_broker("broker-b")
+    await orbitmq_world.machines["broker-b"].begin(orbitmq_world.start_broker("broker-b"))
+    await orbitmq_world.sleep(3)
+    clock, machine = orbitmq_world.runtime.clock, orbitmq_world.machines["broker-b"]
+    async with opened(orbitmq_world, write=True) as browser:
+        machine.freeze()
+        for path in (
+            "/topics/t",
+            "/topics/t/edit",
+            "/topics/~delete?chosen=t",
+            "/groups/g",
+            "/groups/g/edit",
+            "/groups/g/delete",
+            "/groups/g/reset",
+            "/groups/g/reset?topic=t&to=last",
+            "/clients/g?id=x",
+            f"/messages/{message_id}?topic=t",
+            "/messages?topic=t&key=k",
+            "/dead-letters/g",
+            "/timers?id=AA",
+            f"/brokers/{orbitmq_world.brokers['broker-a'].address}",
+        ):
+            begin = clock.monotonic()
+            answer = await browser.get(path)
+            assert clock.monotonic() - begin <= 2, path
+            assert answer.status_code in (200, 400), path
+        machine.thaw()
+
+
 @pytest.mark.behaviour("CS-21")
 async def test_a_body_of_four_mib_is_shown_in_part_and_downloaded_whole(orbitmq_world: World) -> None:
     begin = MARKUP.encode() + b"\xff\xfe"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
 import pytest
 from tests.conversation.console_browser import HOST, ORIGIN, Browser, console, opened, sent
 
-from orbitmq import Credentials
+from orbitmq import BrokerError, Credentials
 from orbitmq.admin import Admin
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.console.entrance import Entrance, ProxyUsers
 from orbitmq.console.logins import MOST_WAITING, Desk, FileDoor, RocketMQDoor
 from orbitmq.console.users_file import User, line_of, parsed
 from orbitmq.testing import World
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command
 
 HOSTS = frozenset({HOST})
 PASSWORD = "correct horse"
@@ -212,3 +216,24 @@ async def test_a_session_that_was_left_is_over(orbitmq_world: World) -> None:
         left = await browser.http.post("/leave", data={"form_token": token}, headers=ORIGIN)
         assert (left.status_code, "logged out" in left.text) == (200, True)
         assert (await browser.get("/")).status_code == 401
+
+
+@pytest.mark.behaviour("CS-31")
+async def test_a_rocketmq_cluster_without_authentication_has_no_users(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its brokers answer with an exception of Java, as 5.5.0 does; another error stays one."""
+    remark = "java.lang.IllegalStateException: The authenticationMetadataProvider is not configured., org"
+    ask = ClusterClient.ask
+
+    async def of_java(cluster: ClusterClient, address: str, command: Command, **options: Any) -> Command:
+        if command.code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL):
+            raise BrokerError(1, remark, address)
+        return await ask(cluster, address, command, **options)
+
+    monkeypatch.setattr(ClusterClient, "ask", of_java)
+    async with opened(orbitmq_world) as browser:
+        assert "authentication is off" in await browser.text("/access")
+        remark = "java.lang.NullPointerException"
+        await orbitmq_world.sleep(3)
+        assert (await browser.get("/access")).status_code == 400

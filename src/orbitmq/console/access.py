@@ -31,9 +31,9 @@ async def access(admin: Admin) -> Page:
             admin.access.users(), admin.access.rules(), admin.access.refusals()
         )
     except BrokerError as error:
-        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            return Page("access", "", said("no_users"))
-        raise
+        if not _knows_no_users(error):
+            raise
+        return Page("access", "", said("no_users"))
     people: dict[str, Row] = {}
     for one in users.found:
         at = people[one.user]["brokers"] if one.user in people else ""
@@ -108,6 +108,13 @@ async def access(admin: Admin) -> Page:
     left_out = names([*users.left_out, *rules.left_out, *refusals.left_out])
     forms = (_question({}), _new_user())
     return Page("access", "", said("count_users", n=len(people)), (*blocks, *forms), left_out=left_out)
+
+
+def _knows_no_users(error: BrokerError) -> bool:
+    """Whether the broker has authentication off: OrbitMQ's do not offer the request then, RocketMQ's name
+    the missing provider.
+    """
+    return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or "Provider is not configured" in str(error)
 
 
 async def one_user(admin: Admin, name: str) -> Page:

@@ -262,9 +262,11 @@ class Console:
         name = path.strip("/").partition("/")[0].partition("?")[0]
         links = [Link("back", back)] if back else []
         page = Page(self._look.menu_of(name), "", plain(text, "bad"), links=links)
-        return Response(
-            self._look.page(page, session, request.query_params, _name(request)), code, media_type="text/html"
-        )
+        return Response(self._text_of(page, request, session), code, media_type="text/html")
+
+    def _text_of(self, page: Page, request: Request, session: Session) -> str:
+        path = request.url.path if request.method == "GET" else "/"
+        return self._look.page(page, session, request.query_params, _name(request), path)
 
     def _back(self, request: Request) -> str:
         """The page of this console that a request came from; empty: none."""
@@ -346,7 +348,7 @@ class Console:
                 if table.name == wanted:
                     return _attachment(as_csv(table).encode(), f"{wanted}.csv", "text/csv; charset=utf-8")
             return self._failed(request, session, BY_LANGUAGE[session.language]("no_page"), 404)
-        text = self._look.page(page, session, request.query_params, _name(request))
+        text = self._text_of(page, request, session)
         return Response(text, media_type="text/html", headers=CHARTS_POLICY if page.charts else None)
 
     async def _json(self, request: Request, session: Session) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -20,7 +20,7 @@ from orbitmq.console.model import (
     time_text,
     viewed,
 )
-from orbitmq.console.places import Places
+from orbitmq.console.places import API, Places
 from orbitmq.console.rights import OPERATOR, may
 from orbitmq.console.sessions import Session
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts
@@ -112,9 +112,14 @@ class Look:
         """The entry of the menu that a path belongs to."""
         return name if name in (*MENU, "clusters") else "overview"
 
-    def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str) -> str:
-        """The page of a cluster as this session may see it. What was to be said is said once."""
+    def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str, path: str) -> str:
+        """The page of a cluster as this session may see it. What was to be said is said once.
+
+        Args:
+            path: of the page, without the mark of its cluster.
+        """
         first, session.said = session.said, None
+        kept = urlencode(_kept(query))
         other = next(language for language in LANGUAGES if language != session.language)
         return self._page.render(
             page=page,
@@ -130,6 +135,7 @@ class Look:
             session=session,
             form_token=session.form_token(),
             query=query,
+            json=f"{API}{self._places.base(cluster)}{quote(path)}" + (f"?{kept}" if kept else ""),
             href=lambda **changed: "?" + urlencode({**_kept(query), **changed}),
         )
 

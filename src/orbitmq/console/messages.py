@@ -48,7 +48,7 @@ FILTERED: Final = 5000
 MOST_QUEUES: Final = 4096
 # Groups whose online members are offered to consume a message now, and the time for finding them.
 MOST_GROUPS: Final = 10
-MEMBERS_S: Final = 0.8
+MEMBERS_S: Final = 0.4
 FROM: Final = ("newest", "first", "time", "offset")
 
 COLUMNS: Final = (
@@ -326,8 +326,10 @@ async def message(
     Args:
         operates: the forms for operators are shown; for them the online members of the groups are asked for.
     """
-    one = await admin.messages.get(message_id, topic=topic or None)
-    progress = await optional(admin.groups.progress(topic=one.topic), ())
+    one, progress = await asyncio.gather(
+        admin.messages.get(message_id, topic=topic or None),
+        optional(admin.groups.progress(topic=topic or None), ()),
+    )
     queue = MessageQueue(one.topic, one.broker_name, one.queue_id)
     readers: list[Row] = [
         {
