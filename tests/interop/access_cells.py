@@ -37,7 +37,8 @@ def _secret(credentials: Credentials) -> str:
     return secret if isinstance(secret, str) else secret.reveal()
 
 
-def _keys(credentials: Credentials) -> dict[str, str]:
+def keys_of(credentials: Credentials) -> dict[str, str]:
+    """Options of Java programs that sign with these keys."""
     return {"ak": credentials.access_key, "sk": _secret(credentials)}
 
 
@@ -77,7 +78,7 @@ def _received(facts: list[Fact]) -> list[str]:
 
 def exchanged(world: World, place: Place, *, pops: bool) -> None:
     """Java programs send and receive with the keys of APP; others are refused."""
-    keys = _keys(APP)
+    keys = keys_of(APP)
     sent = {"ns": place.ns, "topic": "orders", **keys}
     wanted: set[tuple[str, str, str, str, str]] = set()
     for how in ("sync", "async", "batch", "oneway"):
@@ -110,7 +111,7 @@ def _refusals(world: World, place: Place) -> None:
         (None, "orders", "username cannot be null"),
         (APP, "invoices", "no permission to access Topic:invoices"),
     ):
-        keys = _keys(credentials) if credentials else {}
+        keys = keys_of(credentials) if credentials else {}
         [fact] = world.facts("Send", ns=place.ns, topic=topic, how="async", count=1, **keys, refused=1)
         equal(fact["fact"], "refused", f"a send of {credentials} to {topic}")
         check(words in fact["error"], f"a send of {credentials} to {topic}: {fact}")

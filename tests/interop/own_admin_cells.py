@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
 
 from tests.interop.admin_cells import Conversation, masked, table_of, wait_for_offsets
 from tests.interop.world import Place, World, check, equal
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+from orbitmq.cli.main import main
+
 TOPIC, GROUP = "own_topic", "own_group"
 
 
 def printed(place: Place, line: str, command: str = "mqadmin") -> str:
     """What our command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "orbitmq", command, *line.split(" "), "-n", place.ns],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-    check(done.returncode == 0, f"orbitmq {command} {line}: {done.stderr}")
-    return done.stdout
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([command, *line.split(" "), "-n", place.ns])
+    check(code == 0, f"orbitmq {command} {line}: {err.getvalue()}")
+    return out.getvalue()
 
 
 def basics(world: World, place: Place) -> None:

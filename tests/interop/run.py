@@ -245,6 +245,7 @@ SHORT_REPLICAS = ("ours copies apache 5.5.0", "apache 5.5.0 copies ours")
 SHORT_SECURED = (
     "Java clients, ours with TLS",
     "java 5.5.0, ours with ACL 2.0",
+    "java 4.9.7, ours with ACL 1.0, briefly",
     "our clients, 4.9.7 with ACL 1.0",
     "our clients, 5.5.0 with ACL 2.0",
 )

@@ -176,7 +176,8 @@ async def _make_user(place: Place, tls: Tls | None = None) -> None:
     await _told(place, 3006, {"subject": subject}, {"subject": subject, "policies": policies}, tls)
 
 
-async def _topics(place: Place, tls: Tls | None = None) -> None:
+async def make_topics(place: Place, tls: Tls | None = None) -> None:
+    """The topics OPEN and CLOSED."""
     async with Admin(place.ns, credentials=ROOT, tls=tls) as admin:
         for topic in (OPEN, CLOSED):
             await admin.topics.create(topic, queues=2)
@@ -304,7 +305,7 @@ def acl_2(world: World) -> None:
 
     async def run(place: Place) -> None:
         await _make_user(place)
-        await _topics(place)
+        await make_topics(place)
         await _clients(world, place, pops=True)
         await _read(place)
         await _refusals(
@@ -323,7 +324,7 @@ def acl_1(world: World) -> None:
     """ACL 1.0 of 4.9.7, whose brokers cannot pop."""
 
     async def run(place: Place) -> None:
-        await _topics(place)
+        await make_topics(place)
         await _clients(world, place, pops=False)
         await _read(place)
         await _refusals(
@@ -352,7 +353,7 @@ def tls(world: World) -> None:
 
     async def run(place: Place) -> None:
         await _make_user(place, good)
-        await _topics(place, good)
+        await make_topics(place, good)
         await _clients(world, place, pops=True, tls=good)
         await failing(place, None, "a plain client", "it may ask for TLS", "it asks for TLS")
         unknown = Tls(ca=stranger.ca, cert=mine.cert, key=mine.key)
@@ -382,7 +383,7 @@ def tls_of_ours(world: World) -> None:
         else:
             check(False, "a Java client without TLS was served")
         good = Tls(ca=authority.ca, cert=mine.cert, key=mine.key)
-        asyncio.run(_topics(place, good))
+        asyncio.run(make_topics(place, good))
         asyncio.run(_clients(world, place, pops=True, tls=good))
 
 
