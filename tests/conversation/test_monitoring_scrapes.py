@@ -15,10 +15,10 @@ from tests.conversation.turns import Turns
 from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.metrics.lag import PER_TURN
+from orbitmq.broker.metrics.read_topics import PER_BATCH
 from orbitmq.broker.metrics.topics import Topics
-from orbitmq.monitoring.exposition import PART_BYTES, Exposition, LabelRows
-from orbitmq.monitoring.http import HttpAnswer, HttpListener
+from orbitmq.monitoring.exposition import Exposition, LabelRows
+from orbitmq.monitoring.http import WRITTEN_BYTES, HttpAnswer, HttpListener
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -106,8 +106,8 @@ async def test_what_has_not_changed_is_not_computed_again(
     entries, ends = Turns(monkeypatch, s.store, "entry"), Turns(monkeypatch, s.store, "max_offsets")
     await ask(runtime, get("/metrics"))
     assert entries.total == 300
-    assert entries.longest <= PER_TURN
-    assert ends.longest <= PER_TURN
+    assert entries.longest <= PER_BATCH
+    assert ends.longest <= PER_BATCH
     await peer.sent(b"x", topic="topic-7", queue_id=0)
     await asyncio.sleep(10)
     found = families((await ask(runtime, get("/metrics"))).body)
@@ -213,7 +213,7 @@ class Sent(list[bytes]):
 
 @pytest.mark.behaviour("MX-06")
 async def test_a_large_answer_is_sent_as_the_client_reads(orbitmq_runtime: SimulatedRuntime) -> None:
-    parts = Sent([bytes([number]) * PART_BYTES for number in range(40)])
+    parts = Sent([bytes([number]) * WRITTEN_BYTES for number in range(40)])
     listener = HttpListener(orbitmq_runtime.network, {"/large": lambda: HttpAnswer(200, parts)})
     await listener.start(HOST, PORT)
     client = await opened(orbitmq_runtime)

@@ -13,8 +13,8 @@ from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# The size of one rendered part: well below a millisecond of work.
-PART_BYTES = 128 * 1024
+# The series of one rendered part: well below a millisecond of work.
+LINES = 400
 
 
 class Exposition:
@@ -75,18 +75,11 @@ class Exposition:
         self._room += 1
 
     def parts(self) -> Iterator[bytes]:
-        """The whole text in parts of about ``PART_BYTES``."""
-        found: list[bytes] = []
-        size = 0
+        """The whole text in parts; most have ``LINES`` series at most, or as many as were written as rows."""
         for family in self._families.values():
-            for lines in family.lines:
-                found.append(lines if isinstance(lines, bytes) else lines.encode())
-                size += len(lines)
-                if size >= PART_BYTES:
-                    yield b"".join(found)
-                    found, size = [], 0
-        if found:
-            yield b"".join(found)
+            for begin in range(0, len(family.lines), LINES):
+                yield "".join(family.lines[begin : begin + LINES]).encode()
+            yield from family.rows
 
     def render(self) -> bytes:
         """The whole text."""
@@ -128,8 +121,9 @@ class MetricFamily:
         self._name = name
         self._common = ",".join(filter(None, (exposition.common, _pairs(common))))
         self._begin = f"{name}{{{self._common}"
-        # Texts of one series or a few, and those of rows.
-        self.lines: list[str | bytes] = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
+        # The head with single series, and the text of rows.
+        self.lines = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
+        self.rows: list[bytes] = []
 
     def add(self, value: float, **labels: str) -> None:
         """One series, unless the limit is reached. The same labels come once in a scrape."""
@@ -142,7 +136,7 @@ class MetricFamily:
         taken = self._exposition.take_some(len(values))
         if taken:
             begin = f"{self._begin}{',' if self._common else ''}".encode()
-            self.lines.append(rows.text(begin, values[:taken]))
+            self.rows.append(rows.text(begin, values[:taken]))
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         """The series of one histogram: one for each bound, their sum and their number."""

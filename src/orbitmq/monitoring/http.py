@@ -23,6 +23,8 @@ MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 16 * 1024
 # Bodies that slow readers have not taken yet, of all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
+# How much of a body is written in one turn of the event loop.
+WRITTEN_BYTES = 128 * 1024
 # This page says only that the server is alive, and needs no token.
 ALIVE = "/healthz"
 
@@ -269,18 +271,23 @@ class _Connection(asyncio.Protocol):
         self._write_on()
 
     def _write_on(self) -> None:
-        """Write the next part of the body; the rest follows in later turns of the event loop."""
+        """Write the next parts of the body; the rest follows in later turns of the event loop."""
         self._next = None
         transport = self._transport
         if transport is None or self._paused:
             return
-        part = next(self._rest, None)
-        if part is None:
+        parts, size = [], 0
+        for part in self._rest:
+            parts.append(part)
+            size += len(part)
+            if size >= WRITTEN_BYTES:
+                break
+        if not parts:
             transport.close()
             return
         self._next = asyncio.get_running_loop().call_soon(self._write_on)
         # The head gave the length, so the body goes out as it is.
-        transport.write(part)
+        transport.writelines(parts)
 
     def pause_writing(self) -> None:
         """The client reads slowly: write no more until it has read some."""

@@ -39,6 +39,9 @@ class ConsumerOffsets:
 
     Args:
         version_step: the table's version goes up once in this many commits (consumerOffsetUpdateVersionStep).
+
+    Attributes:
+        pairs_version: grows when a group gets its first offset in a topic, or loses its last one.
     """
 
     def __init__(self, clock: Clock, feed: ChangeFeed, events: Events, *, version_step: int = 500) -> None:
@@ -47,6 +50,7 @@ class ConsumerOffsets:
         self._events = events
         self.version_step = version_step
         self._commits = 0
+        self.pairs_version = 0
         self._table: dict[str, dict[int, int]] = {}
         # By topic, group and queue id, see :meth:`deal`.
         self._dealt: Mapping[tuple[str, str, int], Dealt] = {}
@@ -54,6 +58,8 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
+        # Each ``topic@group`` whose progress changed since somebody asked; None: nobody has asked.
+        self._moved: set[str] | None = None
         # Sources of pulls that are noted here later.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
@@ -132,6 +138,20 @@ class ConsumerOffsets:
         lately, self._pulled_lately = self._pulled_lately, set()
         return lately
 
+    def take_moved(self) -> set[str] | None:
+        """Each ``topic@group`` with changed offsets, pulls or resets since the last call.
+
+        Returns:
+            None at the first call, when it is not known. Queues that pops deal out may move without it.
+        """
+        self._hear()
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def _note_moved(self, key: str) -> None:
+        if self._moved is not None:
+            self._moved.add(key)
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the group's next pull of this queue."""
         return queue_id in self._resets.get(_key(topic, group), {})
@@ -176,10 +196,6 @@ class ConsumerOffsets:
         }
         return {**dealt, **(found or {})}
 
-    def resets(self) -> Mapping[str, Mapping[int, int]]:
-        """The resets that no pull has followed yet, by ``topic@group`` and queue id; not a copy."""
-        return self._resets
-
     def dealt(self) -> Mapping[tuple[str, str, int], Dealt]:
         """The queues that are dealt out, by topic, group and queue id; not a copy."""
         return self._dealt
@@ -210,6 +226,7 @@ class ConsumerOffsets:
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
+            self.pairs_version += 1
             self._link(group, topic)
         # Consumers commit with every pull: only a new offset is worth a write.
         if queues.get(queue_id) != offset:
@@ -266,6 +283,7 @@ class ConsumerOffsets:
         if queues.get(queue_id) != next_offset:
             queues[queue_id] = next_offset
             self._pulled_lately.add(key)
+            self._note_moved(key)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Move a group; its next pull of the queue gets the reset, and commits before that have no effect."""
@@ -278,6 +296,7 @@ class ConsumerOffsets:
         self._resets.setdefault(key, {})[queue_id] = offset
         self._told.pop((key, queue_id), None)
         self._link(group, topic)
+        self._note_moved(key)
         self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
 
     def has_any_reset(self, group: str, topic: str) -> bool:
@@ -312,6 +331,7 @@ class ConsumerOffsets:
         if not queues:
             del self._resets[key]
         if offset is not None:
+            self._note_moved(key)
             self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
             self._events.publish(ResetHeard())
         return offset
@@ -344,14 +364,17 @@ class ConsumerOffsets:
             self._unlink(self._topics_by_group, group, topic)
             if self._pulled.pop(key, None) is not None:
                 self._pulled_lately.add(key)
+            self._note_moved(key)
             self._pull_starts.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
                 self._told.pop((key, queue_id), None)
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
+            self.pairs_version += 1
             for queue_id in self._table.pop(key, {}):
                 self._changed(key, queue_id, None)
 
     def _changed(self, key: str, queue_id: int, offset: int | None) -> None:
+        self._note_moved(key)
         self._commits += 1
         if self._commits % self.version_step == 0:
             self.version = self.version.next(self._clock.now_ms())
@@ -370,6 +393,7 @@ class ConsumerOffsets:
             self._changed(_key(topic, group), queue_id, None)
         if not queues:
             self._table.pop(_key(topic, group), None)
+            self.pairs_version += 1
 
     def _is_ahead(self, key: str, offset: int | None) -> bool:
         """Whether a commit or reset of another broker is ahead; a lower one may have been undone here since.
@@ -426,6 +450,7 @@ class ConsumerOffsets:
 
     def restore(self, content: Mapping[str, Any]) -> None:
         """Take over the content of ``consumerOffset.json``."""
+        self.pairs_version += 1
         for key, queues in (content.get("offsetTable") or {}).items():
             self._table[key] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
             topic, group = _split(key)

@@ -1,7 +1,6 @@
 """Where the queues of topics end, read once in a scrape for all groups that read the topic.
 
-As long as nothing was put into a topic it has the same object in every scrape, so that what was computed from
-it need not be computed again.
+What was computed from the ends of a topic need not be computed again as long as nothing was put into it.
 """
 
 from __future__ import annotations
@@ -35,17 +34,23 @@ NOTHING = TopicTotals((), (), 0, 0)
 
 
 class TopicEnds:
-    """Reads the ends of queues from the store."""
+    """Reads the ends of queues from the store.
+
+    Attributes:
+        changed: the topics that got messages, or that have other queues, since the last scrape.
+    """
 
     def __init__(self, store: MessageStore, topics: TopicConfigs) -> None:
         self._store = store
         self._topics = topics
         self._before: dict[str, TopicTotals] = {}
         self._now: dict[str, TopicTotals] = {}
+        self.changed: set[str] = set()
 
     def begin(self) -> None:
         """A scrape begins: read all anew, and forget topics that the last scrape did not ask for."""
         self._before, self._now = self._now, {}
+        self.changed = set()
 
     def of(self, topic: str) -> TopicTotals:
         """The ends of this scrape; without queues for a topic that there is not."""
@@ -62,4 +67,5 @@ class TopicEnds:
         before = self._before.get(topic)
         if before is not None and before.all == ends and len(before.readable) == readable:
             return before
+        self.changed.add(topic)
         return TopicTotals(ends, ends[:readable], sum(ends), self._store.topic_bytes_in(topic, queues))

@@ -6,19 +6,17 @@ A scrape of each second meets the same groups and topics: their labels are prepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import sub
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.metrics.label_batches import LabelBatches
 from orbitmq.broker.metrics.progress import GroupProgress
-from orbitmq.broker.metrics.read_topics import ReadTopic, ReadTopics, Row
+from orbitmq.broker.metrics.read_topics import ReadBatch, ReadTopics
 from orbitmq.monitoring.exposition import Exposition, MetricFamily
 from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.tasks import in_batches
+from orbitmq.runtime.tasks import in_slices
 
-# Groups with a topic whose series are written in one turn of the event loop: about a millisecond when all
-# have changed, a tenth of it when none has.
-PER_TURN: Final = 100
 SERIES: Final = 5
 
 
@@ -32,8 +30,6 @@ class LagMetrics:
         self._config = config
         self._read_topics = read_topics
         self._progress = progress
-        self._labels = LabelBatches(Row._fields)
-        self._queue_labels = LabelBatches(("consumer_group", "topic", "queue_id"))
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
         """Add the figures, as long as the broker serves."""
@@ -41,41 +37,40 @@ class LagMetrics:
         families = _families(text)
         of_queues = _queue_families(text) if by_queue else None
         await self._progress.begin(queues=by_queue)
-        self._labels.begin()
-        self._queue_labels.begin()
-        async for batch in in_batches(self._read_topics.all(), PER_TURN):
+        async for batch in in_slices(await self._read_topics.batches(), 1):
             if not serving():
                 return
             if not text.room:
-                text.cut += SERIES * len(batch)
+                self._progress.left_out(batch)
+                text.cut += SERIES * len(batch.topics)
                 continue
             await self._progress.look(batch, serving)
             if not serving():
                 return
             now = self._clock.now_ms()
-            self._write(families, batch, now)
+            _write(families, batch, now)
             if of_queues is not None:
-                # The retry topic of pops has one queue: the figures above are those of this queue.
-                self._write_queues(of_queues, [each for each in batch if each.row.is_retry == "false"], now)
-        self._labels.end()
-        self._queue_labels.end()
+                _write_queues(of_queues, batch, now)
+        self._progress.end()
 
-    def _write(self, families: Sequence[MetricFamily], batch: Sequence[ReadTopic], now: int) -> None:
-        labels = self._labels.of([each.row for each in batch])
-        lag, latency, in_flight, queueing, ready = families
-        lag.add_rows([each.lag for each in batch], labels)
-        latency.add_rows(_ages(now, [each.lagging_ms for each in batch]), labels)
-        in_flight.add_rows([each.in_flight for each in batch], labels)
-        queueing.add_rows(_ages(now, [each.ready_ms for each in batch]), labels)
-        ready.add_rows([each.lag - each.in_flight for each in batch], labels)
 
-    def _write_queues(self, families: Sequence[MetricFamily], batch: Sequence[ReadTopic], now: int) -> None:
-        rows = [row for each in batch for row in each.queue_rows]
-        if rows:
-            labels = self._queue_labels.of(rows)
-            messages, latency = families
-            messages.add_rows([lag for each in batch for lag in each.queue_lag], labels)
-            latency.add_rows(_ages(now, [ms for each in batch for ms in each.queue_lagging_ms]), labels)
+def _write(families: Sequence[MetricFamily], batch: ReadBatch, now: int) -> None:
+    lag, latency, in_flight, queueing, ready = families
+    labels = batch.labels
+    lag.add_rows(batch.lag, labels)
+    latency.add_rows(_ages(now, batch.lagging_ms), labels)
+    in_flight.add_rows(batch.in_flight, labels)
+    queueing.add_rows(_ages(now, batch.ready_ms), labels)
+    ready.add_rows(list(map(sub, batch.lag, batch.in_flight)), labels)
+
+
+def _write_queues(families: Sequence[MetricFamily], batch: ReadBatch, now: int) -> None:
+    messages, latency = families
+    lags = list(chain.from_iterable(batch.queue_lag))
+    if lags:
+        labels = batch.queue_labels()
+        messages.add_rows(lags, labels)
+        latency.add_rows(_ages(now, chain.from_iterable(batch.queue_lagging_ms)), labels)
 
 
 def _families(text: Exposition) -> Sequence[MetricFamily]:

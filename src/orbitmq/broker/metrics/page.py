@@ -9,7 +9,7 @@ from orbitmq.monitoring.exposition import CONTENT_TYPE
 from orbitmq.monitoring.http import HttpAnswer
 from orbitmq.runtime.tasks import in_slices
 
-PARTS_PER_TURN = 1
+PARTS_PER_TURN = 10
 
 
 class MetricsPage:

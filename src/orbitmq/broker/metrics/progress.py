@@ -6,12 +6,12 @@ back in the log: such messages are loaded in a thread, so that the event loop wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metrics.ends import TopicEnds
-from orbitmq.broker.metrics.read_topics import ReadTopic, Seen
+from orbitmq.broker.metrics.read_topics import ReadBatch, ReadTopic
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
@@ -48,7 +48,7 @@ class ConsumedQueue:
 
 
 class GroupProgress:
-    """Computes the numbers of :class:`ReadTopic`."""
+    """Computes the numbers of batches, as far as they have changed."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets, ends: TopicEnds) -> None:
         self._store = store
@@ -57,9 +57,14 @@ class GroupProgress:
         # When messages were stored at which groups stand or stood, by their places in the log.
         self._times: dict[int, int] = {}
         self._older_times: dict[int, int] = {}
-        # The beginning of the log, and whether queues are shown: what was computed holds as long as both do.
+        # The beginning of the log, and whether queues are shown: numbers hold as long as both do.
         self._holds: tuple[int, bool] = 0, False
+        self._all = True
+        self._complete = False
+        self._moved: Set[str] = set()
+        # Topics and groups of queues that pops deal out, and with those of the last scrape.
         self._dealt: set[tuple[str, str]] = set()
+        self._dealing: set[tuple[str, str]] = set()
 
     async def begin(self, *, queues: bool) -> None:
         """A scrape begins.
@@ -68,57 +73,75 @@ class GroupProgress:
             queues: whether the numbers of single queues are asked for.
         """
         holds = self._store.min_commit_log_offset, queues
-        if holds != self._holds:
-            self._holds = holds
-        self._dealt = set()
+        moved = self._offsets.take_moved()
+        # A scrape that did not come to its end has not looked at all that had moved.
+        self._all = moved is None or holds != self._holds or not self._complete
+        self._holds, self._moved, self._complete = holds, moved or set(), False
+        dealt = set()
         async for topic, group, _ in in_slices(list(self._offsets.dealt()), DEALT_PER_TURN):
-            self._dealt.add((topic, group))
+            dealt.add((topic, group))
+        self._dealt, self._dealing = dealt, self._dealt | dealt
 
-    async def look(self, batch: Sequence[ReadTopic], serving: Callable[[], bool]) -> None:
-        """Bring the numbers of these up to date, as far as they have changed, while the broker serves."""
-        found = [(each, seen, self._queues(each, seen)) for each, seen in self._changed(batch)]
+    def end(self) -> None:
+        """The scrape has looked at all batches, or left them out."""
+        self._complete = True
+
+    def left_out(self, batch: ReadBatch) -> None:
+        """This scrape does not show the batch."""
+        batch.known = False
+
+    async def look(self, batch: ReadBatch, serving: Callable[[], bool]) -> None:
+        """Bring the numbers of a batch up to date, while the broker serves."""
+        found = [(number, self._queues(batch.topics[number])) for number in self._changed(batch)]
         if not found:
             return
+        batch.known = False
         border = self._store.max_commit_log_offset - HOT_BYTES
-        cold = [place for each, _, queues in found for place in self._look_at_times(each, queues, border)]
+        cold = [
+            place
+            for number, queues in found
+            for place in self._look_at_times(batch.topics[number], queues, border)
+        ]
         if cold:
             await self._store.bring_to_memory(cold)
             if not serving():
                 return
-            for each, _, queues in found:
-                self._look_at_times(each, queues, 0)
-        for each, seen, queues in found:
-            _set(each, queues, of_queues=self._holds[1])
-            each.seen = seen
+            for number, queues in found:
+                self._look_at_times(batch.topics[number], queues, 0)
+        for number, queues in found:
+            _set(batch, number, queues, of_queues=self._holds[1])
+        batch.known = True
 
-    def _changed(self, batch: Sequence[ReadTopic]) -> Iterator[tuple[ReadTopic, Seen]]:
-        """Those whose numbers may have changed, with what they have to be computed from."""
-        offsets, ends_of, holds, dealt = self._offsets, self._ends.of, self._holds, self._dealt
-        pulls, resets = offsets.pulls(), offsets.resets()
-        for each in batch:
-            key = each.key
-            ends, kept, pulled = ends_of(each.source), offsets.kept_queues(key), pulls.get(key)
-            # Pops deal messages out, and a pending reset moves the group, without a change of its offsets.
-            moving = key in resets or (each.source, each.row.consumer_group) in dealt
-            seen = each.seen
-            if (
-                seen is None
-                or moving
-                or seen.moving
-                or seen.ends is not ends
-                or seen.kept != kept
-                or seen.pulled != pulled
-                or seen.holds is not holds
-            ):
-                # The tables change in place.
-                kept, pulled = (None if one is None else dict(one) for one in (kept, pulled))
-                yield each, Seen(ends, kept, pulled, holds, moving)
+    def _changed(self, batch: ReadBatch) -> Sequence[int]:
+        """The places in the batch whose numbers have to be computed."""
+        for source in batch.retries:
+            self._ends.of(source)  # those of other topics were read before
+        if self._all or not batch.known:
+            return range(len(batch.topics))
+        changed, moved, dealing = self._ends.changed, self._moved, self._dealing
+        if (
+            batch.sources.isdisjoint(changed)
+            and batch.keys.isdisjoint(moved)
+            and batch.pairs.isdisjoint(dealing)
+        ):
+            return ()
+        return [
+            number
+            for number, each in enumerate(batch.topics)
+            if each.source in changed or each.key in moved or each.pair in dealing
+        ]
 
-    def _queues(self, each: ReadTopic, seen: Seen) -> list[ConsumedQueue]:
+    def _queues(self, each: ReadTopic) -> list[ConsumedQueue]:
         """The group's progress in each queue, without the times; of all queues only if they are asked for."""
-        ends, is_retry, group = seen.ends.readable, each.row.is_retry == "true", each.row.consumer_group
-        done_by_queue, pulled_by_queue = seen.kept or {}, seen.pulled or {}
-        reads = self._offsets.reads(each.key) if seen.moving else {}
+        offsets, group, key = self._offsets, each.row.consumer_group, each.key
+        ends, is_retry, is_dealt = (
+            self._ends.of(each.source).readable,
+            each.is_retry,
+            each.pair in self._dealt,
+        )
+        done_by_queue = offsets.kept_queues(key) or {}
+        pulled_by_queue = offsets.pulls().get(key, {})
+        reads = offsets.reads(key)
         found = []
         for queue, end in enumerate(ends):
             # A new group begins at the end of a topic, but at the beginning of its own retry topic.
@@ -129,7 +152,7 @@ class GroupProgress:
                 continue
             next_one = max(done, reads.get(queue, 0))
             read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
-            popped = self._offsets.in_flight(group, each.source, queue) if seen.moving else None
+            popped = offsets.in_flight(group, each.source, queue) if is_dealt else None
             # Of messages that pops handed out, those behind one in flight may be finished.
             in_flight = read - done if popped is None else read - next_one + popped
             found.append(ConsumedQueue(queue, done, read, end, in_flight))
@@ -171,16 +194,16 @@ class GroupProgress:
         return found
 
 
-def _set(each: ReadTopic, queues: Sequence[ConsumedQueue], *, of_queues: bool) -> None:
-    each.lag = sum([queue.lag for queue in queues])
-    each.in_flight = sum([queue.in_flight for queue in queues])
-    each.lagging_ms = min([queue.oldest_lagging_ms for queue in queues if queue.oldest_lagging_ms], default=0)
-    each.ready_ms = min([queue.oldest_ready_ms for queue in queues if queue.oldest_ready_ms], default=0)
-    if not of_queues:
-        each.queue_rows = []
-        return
-    each.queue_lag = [queue.lag for queue in queues]
-    each.queue_lagging_ms = [queue.oldest_lagging_ms for queue in queues]
-    if len(each.queue_rows) != len(queues):
-        group, topic = each.row.consumer_group, each.row.topic
-        each.queue_rows = [(group, topic, str(queue.queue_id)) for queue in queues]
+def _set(batch: ReadBatch, number: int, queues: Sequence[ConsumedQueue], *, of_queues: bool) -> None:
+    batch.lag[number] = sum([queue.lag for queue in queues])
+    batch.in_flight[number] = sum([queue.in_flight for queue in queues])
+    batch.lagging_ms[number] = _oldest([queue.oldest_lagging_ms for queue in queues])
+    batch.ready_ms[number] = _oldest([queue.oldest_ready_ms for queue in queues])
+    # The retry topic of pops has one queue, whose numbers these are.
+    shown = queues if of_queues and not batch.topics[number].is_retry else ()
+    batch.queue_lag[number] = [queue.lag for queue in shown]
+    batch.queue_lagging_ms[number] = [queue.oldest_lagging_ms for queue in shown]
+
+
+def _oldest(stored_ms: Sequence[int]) -> int:
+    return min(filter(None, stored_ms), default=0)

@@ -16,9 +16,9 @@ from orbitmq.broker.metadata.offsets import SEPARATOR, ConsumerOffsets
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.metrics.ends import TopicEnds
 from orbitmq.broker.metrics.label_batches import LabelBatches
-from orbitmq.broker.metrics.lag import PER_TURN, LagMetrics
+from orbitmq.broker.metrics.lag import LagMetrics
 from orbitmq.broker.metrics.progress import GroupProgress
-from orbitmq.broker.metrics.read_topics import ReadTopics, Row
+from orbitmq.broker.metrics.read_topics import PER_BATCH, ReadTopics, Row
 from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX, is_system_group
@@ -120,7 +120,7 @@ class Topics:
         )
         dead = text.family("orbitmq_dead_letters_total", "counter", "Messages that the group gave up")
         self._in_labels.begin()
-        async for batch in in_batches(self._topics, PER_TURN):
+        async for batch in in_batches(self._topics, PER_BATCH):
             if not serving():
                 return
             names = [config.topic_name for config in batch if config.topic_name in self._topics]
@@ -148,7 +148,7 @@ async def _write(
     family: MetricFamily, labels: LabelBatches, numbers: Mapping[Row, int], serving: Callable[[], bool]
 ) -> None:
     labels.begin()
-    async for batch in in_batches(numbers.items(), PER_TURN):
+    async for batch in in_batches(numbers.items(), PER_BATCH):
         if not serving():
             return
         rows, values = zip(*batch, strict=True)
