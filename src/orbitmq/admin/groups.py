@@ -75,7 +75,7 @@ class GroupAdmin:
         found: dict[str, list[str]] = {}
         for broker, table in answers.pairs:
             for name in table:
-                if system or not is_own(name):
+                if name in found or system or not is_own(name):
                     found.setdefault(name, []).append(broker.name)
         return answers.partial(dict(sorted(found.items())))
 
@@ -91,7 +91,7 @@ class GroupAdmin:
         found: dict[str, dict[str, GroupSettings]] = {}
         for broker, table in answers.pairs:
             for name, settings in table.items():
-                if not is_own(name):
+                if name in found or not is_own(name):
                     found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))
 

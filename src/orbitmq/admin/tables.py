@@ -25,6 +25,8 @@ from orbitmq.wire.errors import BodyError
 
 # Brokers whose tables are kept.
 MOST_KEPT: Final = 256
+# Different settings that are kept to be found again.
+MOST_SAME: Final = 1000
 S = TypeVar("S")
 
 
@@ -105,6 +107,8 @@ class Tables(Generic[S]):
         self._cluster = cluster
         self._kind = kind
         self._known: dict[str, _Known[S]] = {}
+        # Settings that were read, by their text.
+        self._same: dict[str, S] = {}
 
     async def of(self, broker: BrokerInfo) -> Mapping[str, S]:
         """The settings of every topic or group of a broker by name, RocketMQ's own included.
@@ -140,7 +144,9 @@ class Tables(Generic[S]):
         if not isinstance(table, dict):
             raise BodyError(f"the answer to code {kind.whole} has no {kind.table}")
         settings: dict[str, S] = {}
-        same: dict[str, S] = {}
+        if len(self._same) > MOST_SAME:
+            self._same.clear()
+        same = self._same
         for name, plain in table.items():
             if isinstance(plain, dict):
                 plain.pop(kind.name, None)

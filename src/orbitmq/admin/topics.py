@@ -70,7 +70,9 @@ class TopicAdmin:
         found: dict[str, dict[str, TopicSettings]] = {}
         for broker, table in answers.pairs:
             for name, settings in table.items():
-                if not (name in own or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))):
+                if name in found or not (
+                    name in own or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+                ):
                     found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -122,6 +123,9 @@ async def opened(
         except OSError as error:  # of TLS, too
             raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
         server = uvicorn.Server(config)
+        # The garbage collector need not visit the objects of now while pages are made.
+        gc.collect()
+        gc.freeze()
         link, how = entering.address(host, port), "log in there"
         if entering.by_link:
             link, how = f"{link}/?token={made.sessions.token}", "good once, for 10 minutes"

@@ -41,17 +41,7 @@ PLACES: Final = ("first", "last", "time", "offset", "shift")
 async def groups(sight: Sight) -> Page:
     answer, lags = await asyncio.gather(sight.admin.groups.settings(), sight.topic_lags())
     behind = by_group(lags.found)
-    rows = [
-        {
-            "group": name,
-            "lag": behind.get(name, 0),
-            "state": "ok" if all(one.consume for one in own.values()) else "off",
-            "retries": max(one.max_retries for one in own.values()),
-            "ordered": "yes" if any(one.orderly for one in own.values()) else "",
-            "brokers": ", ".join(own),
-        }
-        for name, own in answer.found.items()
-    ]
+    rows = [_row(name, own, behind.get(name, 0)) for name, own in answer.found.items()]
     rows.sort(key=lambda row: -int(str(row["lag"])))
     columns = (
         Column("group", link="/groups/{group}"),
@@ -65,6 +55,19 @@ async def groups(sight: Sight) -> Page:
     links = (Link("new_group", "/groups/~new", OPERATOR),)
     left_out = names([*answer.left_out, *lags.left_out])
     return Page("groups", "", said("count_groups", n=len(rows)), (table,), links, left_out=left_out)
+
+
+def _row(name: str, own: Mapping[str, GroupSettings], lag: int) -> Row:
+    # Equal settings of brokers are one object, as a rule.
+    different = {id(one): one for one in own.values()}.values()
+    return {
+        "group": name,
+        "lag": lag,
+        "state": "ok" if all(one.consume for one in different) else "off",
+        "retries": max(one.max_retries for one in different),
+        "ordered": "yes" if any(one.orderly for one in different) else "",
+        "brokers": ", ".join(own),
+    }
 
 
 async def group(admin: Admin, name: str) -> Page:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from orbitmq.console.model import (
     Column,
@@ -72,6 +73,9 @@ TONES: Final[Mapping[str, str]] = {
 }
 # Kinds whose values stand at the right.
 NUMBERS: Final = frozenset({"number", "bytes", "seconds", "brief"})
+SHARE: Final = Markup(
+    '<span class="share"><meter min="0" max="1" high="0.85" value="{}" aria-hidden="true"></meter>{}</span>'
+)
 _TEXT_OF: Final[Mapping[str, Callable[[Any], str]]] = {
     "number": number_text,
     "bytes": size_text,
@@ -100,7 +104,7 @@ class Look:
         templates.globals |= {
             "tones": TONES,
             "numbers": NUMBERS,
-            "text_of": text_of,
+            "cell": cell,
             "value_text": value_text,
             "viewed": viewed,
         }
@@ -152,9 +156,28 @@ def _kept(query: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in query.items() if name not in ("lang", "token", "csv")}
 
 
-def text_of(column: Column, row: Row) -> str:
-    """The value of a row in that column, for a person."""
-    return value_text(row[column.key], column.kind)
+def cell(column: Column, row: Row, texts: Texts, base: str) -> Markup:
+    """The content of a table's cell. Here and not in the template: a page has hundreds.
+
+    Args:
+        base: what the addresses of the cluster's pages begin with.
+    """
+    value, kind = row[column.key], column.kind
+    text = escape(value_text(value, kind))
+    if kind == "state":
+        if not value:
+            return Markup()
+        return Markup('<span class="state {}">{}</span>').format(TONES.get(value, ""), texts.state(value))
+    if kind == "step":
+        return escape(texts(f"step.{value}"))
+    if kind == "body":
+        return Markup("<pre>{}</pre>").format(text)
+    if kind == "share" and value is not None:
+        return SHARE.format(value, text)
+    code = ' class="code"' if kind == "code" else ""
+    if target := column.target(row):
+        return Markup(f'<a href="{escape(base + target)}"{code}>{text}</a>')  # noqa: S704  # all escaped
+    return Markup(f"<span{code}>{text}</span>") if code else text  # noqa: S704  # text is escaped
 
 
 def value_text(value: Any, kind: str) -> str:

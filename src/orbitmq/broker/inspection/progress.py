@@ -153,8 +153,12 @@ class ConsumeProgress:
         offsets = self._offsets
         key = f"{topic}{SEPARATOR}{group}"
         committed = {**(offsets.kept_queues(key) or {}), **offsets.reads(key)}
-        lag = sum([max(0, end - max(0, committed.get(queue, 0))) for queue, end in enumerate(ends)])
-        return TopicProgress(lag + offsets.in_flight_in(group, topic, len(ends)), sum(ends))
+        lag = offsets.in_flight_in(group, topic, len(ends))
+        for queue, end in enumerate(ends):
+            behind = end - committed.get(queue, 0)
+            if behind > 0:
+                lag += behind
+        return TopicProgress(lag, sum(ends))
 
     def time_spans(self, topic: str, group: str) -> list[QueueTimeSpan]:
         """Store times in each queue, and how long the group's first message that is not done has waited.
