@@ -28,6 +28,8 @@ HANDSHAKES: Final = 200
 WORKERS: Final = 8
 STRANGERS: Final = 5_000
 FEW_STRANGERS: Final = 1_000
+LESS_URGENT: Final = 10
+"""The niceness of the threads that connect."""
 ADDRESSES: Final = 10
 """Of this machine, for the strangers: a broker takes at most 1,000 connections from one address."""
 FIRST_BYTES: Final = encode_frame(Command(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1))
@@ -97,8 +99,7 @@ def _handshaking(port: int, pair: Pair, made_ones: Counter, cpus: set[int] | Non
     context = ssl.create_default_context(cafile=str(pair.ca))
 
     def work(done: threading.Event) -> None:
-        if cpus:
-            os.sched_setaffinity(0, cpus)
+        _give_way(cpus)
         due = time.monotonic()
         while not done.wait(max(0.0, due - time.monotonic())):
             due += WORKERS / HANDSHAKES
@@ -129,8 +130,7 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
         return one
 
     def work(done: threading.Event) -> None:
-        if cpus:
-            os.sched_setaffinity(0, cpus)
+        _give_way(cpus)
         with contextlib.ExitStack() as stack:
             open_ones = [connect(number) for number in range(count)]
             stack.callback(_close, open_ones)
@@ -151,6 +151,13 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
     with beside(work):
         ready.wait(60)
         yield
+
+
+def _give_way(cpus: set[int] | None) -> None:
+    """The running thread stands for other machines: the load generator beside it goes first."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LESS_URGENT)
 
 
 def _close(sockets: list[socket.socket]) -> None:
