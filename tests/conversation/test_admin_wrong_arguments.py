@@ -69,6 +69,18 @@ async def test_an_argument_of_another_kind(orbitmq_loop: None, part: str, name: 
                 await operation()
 
 
+async def test_moves_and_quotas(orbitmq_loop: None) -> None:
+    async with Admin(name_servers="127.0.0.1:1", runtime=simulated_runtime()) as admin:
+        for wrong in (1, "t", None):
+            with pytest.raises(ValidationError, match="each of moves must be Move"):
+                await admin.groups.move("g", [wrong])  # type: ignore[list-item]
+        for rate in (-1, 2**50 + 1):
+            with pytest.raises(
+                ValidationError, match=r"bytes_in must be 0 \(no limit\) to 1,125,899,906,842,624"
+            ):
+                await admin.quotas.set("topic", "t", bytes_in=rate)
+
+
 async def test_a_misspelt_argument_and_one_without_its_name(orbitmq_loop: None) -> None:
     async with Admin(name_servers="127.0.0.1:1", runtime=simulated_runtime()) as admin:
         topics: Any = admin.topics

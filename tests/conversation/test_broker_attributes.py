@@ -102,6 +102,15 @@ async def test_one_that_would_not_be_obeyed_is_refused(
     assert "B" not in broker.services.topics
 
 
+async def test_an_unknown_one_is_refused_with_the_known_ones(peer: BrokerPeer) -> None:
+    answer = await create(peer, "+message.typ=FIFO")
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert (
+        "attribute message.typ: unsupported key; there are queue.type, cleanup.policy, message.type"
+        in str(answer.remark)
+    )
+
+
 @pytest.mark.behaviour("ST-19")
 @pytest.mark.parametrize(("key", "value"), TAKEN)
 async def test_what_is_obeyed_or_asks_for_nothing_is_taken(

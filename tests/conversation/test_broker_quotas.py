@@ -136,6 +136,7 @@ async def test_quotas_are_kept_and_counted(orbitmq_runtime: SimulatedRuntime) ->
         (Quota("group", "g", bytes_in=1), "kind is 'group', expected user, address or topic"),
         (Quota("topic", "", bytes_in=1), "name has 0 characters"),
         (Quota("topic", "a\nb", bytes_in=1), "printable"),
+        (Quota("topic", "a b", bytes_in=1), "The specified topic: a b, contains illegal characters"),
         (Quota("topic", "x" * 256, bytes_in=1), "256 characters"),
         (Quota("address", "here", bytes_in=1), "name is 'here', expected an IP address"),
         (Quota("topic", "T", bytes_in=-1), "bytesIn is -1"),

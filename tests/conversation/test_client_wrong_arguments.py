@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq import Message, MessageQueue
+from orbitmq import Message, MessageQueue, Reader
 from orbitmq.errors import ValidationError
 from orbitmq.testing import World
 
@@ -77,6 +77,14 @@ async def test_topics(orbitmq_world: World, kind: str) -> None:
         consumer.subscribe(re.compile(b"t.*"))
 
 
+@pytest.mark.parametrize("kind", ["push", "simple", "pull"])
+async def test_tags_and_sql_together(orbitmq_world: World, kind: str) -> None:
+    with pytest.raises(ValidationError, match=r"tags='a' and sql='b = 1': give one of them"):
+        consumer_of(orbitmq_world, kind).subscribe("t", "a", sql="b = 1")
+    with pytest.raises(ValidationError, match="give one of them"):
+        Reader("t", tags="a", sql="b = 1", name_servers="127.0.0.1:1", runtime=orbitmq_world.runtime)
+
+
 async def test_messages_to_settle(orbitmq_world: World) -> None:
     async with orbitmq_world.simple_consumer() as consumer:
         for wrong in NO_MESSAGES:
@@ -104,6 +112,8 @@ async def test_what_is_sent(orbitmq_world: World) -> None:
                 await producer.send(Message("t", b"x"), queue=queue)
             with pytest.raises(ValidationError, match="queue"):
                 await producer.send_oneway(Message("t", b"x"), queue=queue)
+        with pytest.raises(ValidationError, match="selector must be a function"):
+            await producer.send(Message("t", b"x"), selector=5)  # type: ignore[arg-type]
         for topic in NO_TEXTS:
             with pytest.raises(ValidationError, match="topic must be a string"):
                 await producer.queues(topic)

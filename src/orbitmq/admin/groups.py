@@ -23,6 +23,7 @@ from orbitmq.admin.progress import (
     topic_lags_of_all,
 )
 from orbitmq.admin.tables import Tables, is_own
+from orbitmq.client.ranges import check_kind
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
@@ -367,9 +368,12 @@ class GroupAdmin:
             IncompleteError: a broker refuses or does not answer; the error has the moves that were made.
             BrokerError, TransportError, NameServerError: nothing was moved; the error of the first broker.
         """
+        wanted = list(moves)
+        for move in wanted:
+            check_kind("each of moves", move, Move)
         leaders = {broker.name: broker for broker in await self._cluster.leaders()}
         own: dict[BrokerInfo, list[Move]] = {}
-        for move in moves:
+        for move in wanted:
             name = move.queue.broker_name
             if name not in leaders:
                 raise ValidationError(f"no broker of {name} is online")

@@ -10,7 +10,7 @@ from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.errors import NameServerError, ValidationError
 from orbitmq.wire import all_headers as headers
-from orbitmq.wire.bodies.quota import Quota
+from orbitmq.wire.bodies.quota import MAX_RATE, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +88,23 @@ class QuotaAdmin:
             Names of the brokers that have the quota now.
 
         Raises:
-            ValidationError: there is no limit in it, or one is below 0.
+            ValidationError: there is no limit in it, or one is out of its range.
             IncompleteError: some brokers have it now, another one refuses or does not answer.
             BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
-        limits = (bytes_in, messages_in, bytes_out, messages_out)
-        if not any(limits) or min(limits) < 0:
+        limits = {
+            "bytes_in": bytes_in,
+            "messages_in": messages_in,
+            "bytes_out": bytes_out,
+            "messages_out": messages_out,
+        }
+        for limit, rate in limits.items():
+            if not 0 <= rate <= MAX_RATE:
+                raise ValidationError(f"{limit} must be 0 (no limit) to {MAX_RATE:,} a second, got {rate:,}")
+        if not any(limits.values()):
             raise ValidationError("a quota needs a limit above 0: bytes or messages, in or out")
-        return await self._tell(Quota(kind, name, *limits))
+        return await self._tell(Quota(kind, name, **limits))
 
     async def delete(self, kind: str, name: str) -> Sequence[str]:
         """Remove a quota at every master, where it is; returns the brokers' names.

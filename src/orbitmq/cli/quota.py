@@ -12,6 +12,7 @@ from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done
 from orbitmq.cli.view import Table, View, same
+from orbitmq.wire.bodies.quota import MAX_RATE
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -131,4 +132,6 @@ def _rates(option: str, texts: tuple[str, ...]) -> tuple[int, int]:
             if size:
                 raise UsageError(f"{option}: bytes a second are given twice")
             size = int(found[1]) * _FACTORS[unit]
+        if max(size, messages) > MAX_RATE:
+            raise UsageError(f"{option} {text}: expected at most {MAX_RATE} a second")
     return size, messages

@@ -124,7 +124,7 @@ def altered(
             raise _refused(signed, "wrong format key")
         attribute = known.get(key)
         if attribute is None:
-            raise _refused(key, "unsupported key")
+            raise _refused(key, f"unsupported key; there are {', '.join(known)}")
         if signed[0] == "-":
             if create:
                 raise _refused(key, "only add attribute is supported while creating topic")

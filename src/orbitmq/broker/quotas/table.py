@@ -10,17 +10,17 @@ from orbitmq.broker.change_feed import QUOTAS, ChangeFeed, FedTable
 from orbitmq.broker.component import Component, Table
 from orbitmq.broker.events import Events, QuotasChanged
 from orbitmq.broker.metadata.pretty import file_text, pretty_value, quoted
+from orbitmq.broker.names import check_topic
 from orbitmq.broker.quotas.buckets import Key, Quotas
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.runtime.seam import Clock
-from orbitmq.wire.bodies.quota import Quota
+from orbitmq.wire.bodies.quota import MAX_RATE, Quota
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 KINDS: Final = ("user", "address", "topic")
 MAX_QUOTAS: Final = 10_000
 MAX_NAME_CHARS: Final = 255
-MAX_RATE: Final = 2**50
 
 
 class QuotaTable(Component):
@@ -136,6 +136,8 @@ def _key(quota: Quota) -> Key:
         if not 0 <= rate <= MAX_RATE:
             raise _wrong(f"{name} is {rate}, expected 0 (no limit) to {MAX_RATE}")
     name = quota.name
+    if quota.kind == "topic" and any(quota.limits):
+        check_topic(name)
     if quota.kind == "address":
         try:
             name = str(ipaddress.ip_address(name))

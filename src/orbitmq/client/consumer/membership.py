@@ -84,11 +84,15 @@ class Membership:
         """The filter that the user asks for; ``sql``, when there is one, instead of ``tags``.
 
         Raises:
-            ValidationError: the expression cannot be right.
+            ValidationError: the expression cannot be right, or both are given.
         """
         for name, text in (("tags", tags), ("sql", sql or "")):
             if not isinstance(text, str):
                 raise ValidationError(f"{name} must be a string, got {text!r}")
+        if sql is not None and tags not in ("*", ""):
+            raise ValidationError(
+                f"tags={tags!r} and sql={sql!r}: give one of them; in SQL, TAGS is the tag of a message"
+            )
         now_ms = self.client.runtime.clock.now_ms()
         return tag_filter(tags, now_ms) if sql is None else sql_filter(sql, now_ms)
 

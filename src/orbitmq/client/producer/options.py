@@ -98,6 +98,12 @@ class SendOptions(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
     submitted: bool = False
 
+    def __post_init__(self) -> None:
+        if self.selector is not None and not callable(self.selector):
+            raise ValidationError(
+                f"selector must be a function of queues, message and ordering_key, got {self.selector!r}"
+            )
+
     @property
     def chooses_queue(self) -> bool:
         """The message may go to one queue only."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from orbitmq.wire.bodies.base import Body
 
-__all__ = ["Quota"]
+__all__ = ["MAX_RATE", "Quota"]
+
+# Bytes or messages a second: more than any machine carries.
+MAX_RATE: Final = 2**50
 
 
 @dataclass(slots=True)
