@@ -271,7 +271,7 @@ def test_a_disk_without_room_at_the_start_is_one_line(tmp_path: Path) -> None:
     broker.launch(largest_file_bytes=512 * 1024)
     code, errors = broker.end(0)
     assert code == 1
-    assert f"orbitmq broker: cannot use {broker.folder}: " in errors
+    assert f"orbitmq broker: cannot use storePathRootDir={broker.folder}: " in errors
     assert "Traceback" not in errors
 
 

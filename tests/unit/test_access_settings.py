@@ -56,7 +56,7 @@ def test_a_name_server_has_them_too() -> None:
         (f"{ON}authenticationProvider=com.example.Mine\n", "other classes do not run here"),
         ("authorizationEnabled=true\n", "line 1: authorizationEnabled=true: expected authenticationEnabled"),
         ("authMode=observe\n", "line 1: authMode=observe: expected authenticationEnabled=true beside it"),
-        ("aclEnable=true\n", "this server cannot do that yet"),
+        ("aclEnable=true\n", "this server does not have it"),
         (f"{ON}migrateAuthFromV1Enabled=true\n", "only brokers read the accounts of ACL 1.0"),
     ],
 )
@@ -118,7 +118,7 @@ def test_keys_that_cannot_be_right_are_refused_and_not_shown(key: str, value: st
             "enableSlaveActingMaster=true",
             "with which the brokers of a name prove",
         ),
-        ("tls.protocols=TLSv1.3", "this server cannot do that yet"),
+        ("tls.protocols=TLSv1.3", "this server does not have it"),
     ],
 )
 def test_what_would_leave_a_hole_is_a_start_error(line: str, text: str) -> None:

@@ -97,7 +97,14 @@ def test_every_command_has_help_with_examples(name: str) -> None:
             ["receive", "topic", "--format", "%z"],
             "--format: %z (character 1) means nothing here; there are %t topic,",
         ),
-        (["up", "--brokers", "0"], "expected 1 to 26"),
+        (["send"], "orbitmq send: TOPIC is missing (see"),
+        (["acl", "allow", "app", "--topic", "orders"], "--topic orders: expected 2 values behind --topic"),
+        (["cluster", "list", "--watch", "x"], "nothing takes x (see"),
+        (["up", "--brokers", "0"], "--brokers 0: expected 1 to 26"),
+        (["up", "--replicas", "0"], "--replicas 0: expected 1 to 9"),
+        (["broker", "-n", "here"], "-n: namesrvAddr=here: expected addresses as host:port"),
+        (["quota", "set", "--topic", "t", "--in", "9999999GB/s"], "--in 9999999GB/s: expected at most"),
+        (["generate", "alerts", "--job", ""], "--job is empty: expected the job_name of the scrapes"),
         (["up", "--set", "x"], "KEY=VALUE"),
         (["up", "--port", "65536"], "--port 65536: expected 0 to 65535"),
         (["broker", "-c", "/no/such/file"], "/no/such/file: No such file"),
@@ -114,6 +121,39 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], names: st
     assert names in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["broker", "--set", "bindAddress=203.0.113.1"], "203.0.113.1:10911 (bindAddress, listenPort): "),
+        (["nameserver", "--set", "bindAddress=203.0.113.1"], "203.0.113.1:9876 (bindAddress, listenPort): "),
+    ],
+)
+def test_an_address_of_another_machine_is_named_with_its_setting(
+    arguments: list[str], text: str, tmp_path: Path
+) -> None:
+    """The address is of no machine (TEST-NET-3)."""
+    store = ["--set", f"storePathRootDir={tmp_path}"] if arguments[0] == "broker" else []
+    done = run(*arguments, *store, HOME=str(tmp_path))
+    assert done.returncode == EXIT_FAILED
+    assert f"cannot listen on {text}Cannot assign requested address" in done.stderr
+    assert "choose an address of this machine" in done.stderr
+
+
+def test_a_store_that_cannot_be_made_is_named_with_its_setting() -> None:
+    done = run("broker", "--set", "storePathRootDir=/proc/store", "-n", "127.0.0.1:9876")
+    assert done.returncode == EXIT_FAILED
+    assert (
+        done.stderr == "orbitmq broker: cannot use storePathRootDir=/proc/store: No such file or directory\n"
+    )
+
+
+def test_where_the_name_servers_are_said_and_which_place_wins() -> None:
+    done = run("broker", "-p", NAMESRV_ADDR="here")
+    assert done.stderr.startswith("orbitmq broker: $NAMESRV_ADDR: namesrvAddr=here: expected addresses")
+    done = run("broker", "-p", "--set", "namesrvAddr=a:1", NAMESRV_ADDR="b:2")
+    assert "namesrvAddr=a:1\n" in done.stdout
 
 
 @pytest.mark.parametrize("server", ["broker", "nameserver"])

@@ -109,7 +109,10 @@ class Broker:
             raise StartError(str(error)) from error
         except OSError as error:
             await self.stop()
-            raise StartError(f"cannot use {self.config.store_path_root_dir}: {error}") from error
+            path = self.config.store_path_root_dir
+            inside = f"{error.filename}: " if error.filename not in (None, path) else ""
+            why = error.strerror or error
+            raise StartError(f"cannot use storePathRootDir={path}: {inside}{why}") from error
         except BaseException:
             await self.stop()
             raise

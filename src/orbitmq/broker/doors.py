@@ -21,7 +21,7 @@ from orbitmq.broker.handlers.router import Router
 from orbitmq.broker.quotas.meter import Meter
 from orbitmq.broker.rpc_times import RpcTimes
 from orbitmq.broker.slow_requests import SlowRequests
-from orbitmq.errors import StartError
+from orbitmq.runtime.listening import cannot_listen
 from orbitmq.runtime.seam import Runtime
 from orbitmq.settings.access import OBSERVE
 from orbitmq.store import MessageStore, StoreError
@@ -107,7 +107,7 @@ class Doors:
         try:
             return await self.server.start(host, port)
         except OSError as error:
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise cannot_listen(host, port, "bindAddress, listenPort", error) from error
 
     def _make_server(self) -> RemotingServer:
         return RemotingServer(

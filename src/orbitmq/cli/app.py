@@ -20,6 +20,7 @@ try:
         MissingArgumentError,
         Parameter,
         UnknownOptionError,
+        UnusedCliTokensError,
     )
 except ImportError:
     print("orbitmq: this command needs cyclopts: pip install 'orbitmq[cli]'", file=sys.stderr)
@@ -112,12 +113,14 @@ def _usage(error: CycloptsError) -> str:
         known = {name.strip("-"): name for one in error.argument_collection for name in one.names}
         near = get_close_matches(given.strip("-"), known, 1)
         return f"there is no option {given}" + (f": did you mean {known[near[0]]}?" if near else "")
-    if (
-        isinstance(error, MissingArgumentError)
-        and error.argument
-        and not (error.keyword or error.tokens_so_far)
-    ):
-        return f"{error.argument.name} is missing"
+    if isinstance(error, UnusedCliTokensError):
+        return f"nothing takes {' '.join(error.unused_tokens or ())}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        count, _ = error.argument.token_count()
+        if error.keyword is None:
+            return f"{error.argument.name} is missing"
+        given = " ".join((error.keyword, *error.tokens_so_far))
+        return f"{given}: expected {'a value' if count == 1 else f'{count} values'} behind {error.keyword}"
     return " ".join(str(error).split())
 
 

@@ -49,6 +49,8 @@ def alerts(*, job: str = JOB) -> View:
     Args:
         job: The job_name under which Prometheus scrapes the brokers and name servers.
     """
+    if not job.strip():
+        raise UsageError("--job is empty: expected the job_name of the scrapes")
     text = rules(job)
     return View({"job": job, "rules": text}, lines=[text.rstrip("\n")])
 

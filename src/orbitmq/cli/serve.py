@@ -172,14 +172,15 @@ def _broker(options: argparse.Namespace) -> int:
     text, path = _read(options.config)
     overrides = java_options.with_tls(text, _overrides(options))
     given = properties_text.parse(text)
+    servers_from = "settings"
     if options.name_servers:
-        overrides["namesrvAddr"] = options.name_servers
-    elif not given.get("namesrvAddr") and os.environ.get(NAME_SERVERS):
-        overrides["namesrvAddr"] = os.environ[NAME_SERVERS]
+        overrides["namesrvAddr"], servers_from = options.name_servers, "-n"
+    elif not (given.get("namesrvAddr") or overrides.get("namesrvAddr")) and os.environ.get(NAME_SERVERS):
+        overrides["namesrvAddr"], servers_from = os.environ[NAME_SERVERS], f"${NAME_SERVERS}"
     try:
         config, warnings = BrokerConfig.load(text, overrides, path=path)
     except ValueError as error:
-        raise _wrong(error, path, overrides) from error
+        raise _wrong(error, path, overrides, servers_from) from error
     if "brokerIP1" not in given and "brokerIP1" not in overrides:
         config.broker_ip1 = own_address(config.name_servers)
     if options.print_config is True:
@@ -266,12 +267,20 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def _wrong(error: ValueError, path: str, overrides: Mapping[str, str]) -> UsageError:
-    """The error for a wrong setting: of the configuration file at ``path``, or of the command line."""
+def _wrong(
+    error: ValueError, path: str, overrides: Mapping[str, str], servers_from: str = "settings"
+) -> UsageError:
+    """The error for a wrong setting: of the configuration file at ``path``, or of the command line.
+
+    Args:
+        servers_from: where ``namesrvAddr`` is from, if not from the file.
+    """
     from orbitmq.settings.typed import ConfigError
 
-    of_file = path and not (isinstance(error, ConfigError) and error.key in overrides)
-    return UsageError(f"{path if of_file else 'settings'}: {error}")
+    place = path or "settings"
+    if isinstance(error, ConfigError) and error.key in overrides:
+        place = servers_from if error.key == "namesrvAddr" else "settings"
+    return UsageError(f"{place}: {error}")
 
 
 def _read(path: str | None) -> tuple[str, str]:

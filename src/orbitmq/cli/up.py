@@ -63,12 +63,15 @@ async def up(
         console: Serve pages about the cluster to a browser on this machine, too: at port 8082, with --port 0
             at a free one. They only read; 'orbitmq console --write' makes changes.
     """
+    from orbitmq.cluster.layout import MAX_BROKERS, MAX_REPLICAS
     from orbitmq.cluster.processes import ProcessCluster
     from orbitmq.runtime.system import require_linux
 
     require_linux()
-    if not 0 <= port <= MAX_PORT:
-        raise UsageError(f"--port {port}: expected 0 to {MAX_PORT}")
+    limits = (("brokers", brokers, 1, MAX_BROKERS), ("replicas", replicas, 1, MAX_REPLICAS))
+    for name, given, least, most in (*limits, ("port", port, 0, MAX_PORT)):
+        if not least <= given <= most:
+            raise UsageError(f"--{name} {given}: expected {least} to {most}")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -120,7 +120,10 @@ class ProcessCluster:
             ClusterError: a port is taken, they do not serve in time, or one ended. All are stopped then.
         """
         if self._name_server_port and not is_free(self._name_server_port, HOST):
-            raise ClusterError(f"port {self._name_server_port} of the name server is in use")
+            raise ClusterError(
+                f"port {self._name_server_port} of the name server is in use: stop the program that listens "
+                "there, or choose another port (orbitmq up --port)"
+            )
         ports = free_ports(2 * len(self._members) + 1)
         self._claimed = list(ports)
         self._name_server_port = self._name_server_port or ports.pop()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from orbitmq.errors import StartError
 from orbitmq.runtime.imports import is_missing
+from orbitmq.runtime.listening import cannot_listen
 from orbitmq.runtime.seam import Files, Runtime
 from orbitmq.settings.exports import PROM
-from orbitmq.wire.addresses import is_loopback, joined
+from orbitmq.wire.addresses import is_loopback
 
 if TYPE_CHECKING:
     from orbitmq.monitoring.http import HttpListener, Page
@@ -41,10 +42,8 @@ async def listen(
     try:
         return listener, await listener.start(host, port)
     except OSError as error:
-        raise StartError(
-            f"cannot listen on {joined(host, port)} (metricsPromExporterHost, metricsPromExporterPort): "
-            f"{error.strerror or error}"
-        ) from error
+        settings = "metricsPromExporterHost, metricsPromExporterPort"
+        raise cannot_listen(host, port, settings, error) from error
 
 
 def _token(files: Files, path: str) -> bytes:

@@ -21,6 +21,7 @@ from orbitmq.nameserver.misled import MisledClients
 from orbitmq.nameserver.monitoring import NameServerMonitoring
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
+from orbitmq.runtime.listening import cannot_listen
 from orbitmq.runtime.tasks import Background
 from orbitmq.settings.typed import levels_of
 from orbitmq.transport.audit import Audit
@@ -140,7 +141,7 @@ class NameServer:
             if isinstance(error, KvError):
                 raise StartError(str(error)) from error
             if isinstance(error, OSError):
-                raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+                raise cannot_listen(host, port, "bindAddress, listenPort", error) from error
             raise
         self.handlers.log_levels.apply(levels_of(self._config.logger_levels))
         self._background.spawn(self._watch(), "look for dead brokers")

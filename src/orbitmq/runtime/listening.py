@@ -1,10 +1,32 @@
-"""Sockets that listen, for servers of other libraries."""
+"""Sockets that listen, for servers of other libraries, and the error of an address that cannot be taken."""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 
 from orbitmq.errors import StartError
+
+# What to do, by the kind of the error.
+_HINTS = {
+    errno.EADDRINUSE: "; another program listens there: stop it, or choose another port",
+    errno.EADDRNOTAVAIL: "; choose an address of this machine, or 0.0.0.0 for all of them",
+    errno.EACCES: "; ports below 1024 are for root: choose a higher one",
+}
+
+
+def cannot_listen(host: str, port: int, settings: str, error: OSError) -> StartError:
+    """The error for an address at which a server cannot listen.
+
+    Args:
+        settings: those that name the address.
+    """
+    shown = f"[{host}]" if ":" in host else host
+    # The loops' own texts name the address once more.
+    why = os.strerror(error.errno) if error.errno else str(error)
+    hint = _HINTS.get(error.errno or 0, "")
+    return StartError(f"cannot listen on {shown}:{port} ({settings}): {why}{hint}")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

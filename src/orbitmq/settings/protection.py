@@ -14,6 +14,10 @@ from orbitmq.settings.typed import ConfigError, line_of
 OPEN_KEY = "allowOpen"
 # Their values are flags. Java reads "yes" as false, but a user who writes it wants protection.
 _SWITCHES = frozenset({"authenticationenabled", "authorizationenabled", "aclenable", "usetls", "tlsenable"})
+_TLS = "tls.server.mode and its certificate (docs/operations.md)"
+_KEYS = "authenticationEnabled with users and rules (docs/security.md)"
+# What a server has in place of a setting that it lacks; of all others, the keys of TLS.
+_INSTEAD = {"aclenable": _KEYS, "authenticationenabled": _KEYS, "authorizationenabled": _KEYS}
 _OFF = frozenset({"", "false", "no", "off", "0", "none"})
 
 
@@ -54,7 +58,7 @@ def check(
     raise ConfigError(
         key,
         settings[key],
-        f"no such setting{more}: this server cannot do that yet (docs/operations.md has the keys of TLS); "
-        f"{OPEN_KEY}=true starts it all the same",
+        f"no such setting{more}: this server does not have it; use {_INSTEAD.get(key.lower(), _TLS)}. "
+        f"{OPEN_KEY}=true starts it all the same, unprotected",
         None if key in overrides else line_of(text, key),
     )

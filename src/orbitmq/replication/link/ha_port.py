@@ -10,7 +10,6 @@ from typing import cast
 from orbitmq.auth.rules import address_of
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.errors import StartError
 from orbitmq.replication.link.come_again import ComeAgain
 from orbitmq.replication.link.errors import LinkError, RefusedError, UnprovenError
 from orbitmq.replication.link.hello import Hello
@@ -22,6 +21,7 @@ from orbitmq.replication.link.sending import LogSender, Pace
 from orbitmq.replication.link.signs import heartbeat_s
 from orbitmq.replication.link.stream import MAGIC
 from orbitmq.replication.replicas import Replicas, ReplicaState, ReportError
+from orbitmq.runtime.listening import cannot_listen
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Listener, Runtime
 from orbitmq.runtime.server_tls import ServerTls
@@ -102,8 +102,7 @@ class HaPort(Component):
         try:
             self._listener = await self._runtime.network.listen(self._accept, host, port)
         except OSError as error:
-            text = f"cannot listen on {host}:{port} (haListenPort): {error.strerror or error}"
-            raise StartError(text) from error
+            raise cannot_listen(host, port, "bindAddress, haListenPort", error) from error
         self._listens(self._listener.port)
         least_s = min(heartbeat_s(self._config, stream=True), self._config.ha_housekeeping_interval_ms / 1000)
         self._every(self._runtime.clock, least_s / CHECKS_PER_INTERVAL, self._look_after)
