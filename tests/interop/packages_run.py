@@ -36,7 +36,10 @@ tls.server.certPath=/etc/orbitmq/mq-1.pem
 tls.server.keyPath=/etc/orbitmq/mq-1.key
 logFile=/var/log/orbitmq/broker.log
 storePathCommitLog=/srv
+authenticationEnabled=true
+authKeyFile=/etc/orbitmq/auth.key
 """
+NAME_SERVER_CONF = "listenPort=9876\nauthenticationEnabled=true\nauthKeyFile=/etc/orbitmq/auth.key\n"
 # Both servers in one sandbox: the health check answers, a message is sent and read, both end by themselves.
 CONTAINER = """\
 set -eu
@@ -105,7 +108,7 @@ def check_units(folder: Path) -> str:
     # systemd looks whether the program is there.
     units = {
         "broker": broker_unit(CONF, "/etc/orbitmq/broker.conf", "/usr/bin/env"),
-        "nameserver": name_server_unit("listenPort=9876\n", "/etc/orbitmq/namesrv.conf", "/usr/bin/env"),
+        "nameserver": name_server_unit(NAME_SERVER_CONF, "/etc/orbitmq/namesrv.conf", "/usr/bin/env"),
     }
     for server, text in units.items():
         unit = folder / f"orbitmq-{server}.service"
