@@ -130,6 +130,9 @@ def test_a_topic_from_creation_to_deletion(orbitmq: Command, monkeypatch: pytest
     assert "life" in orbitmq("topic", "list").split()
     assert "TBW102" not in orbitmq("topic", "list")
     assert "TBW102" in orbitmq("topic", "list", "--all")
+    assert "--cluster none: there is no such cluster; there are: DefaultCluster" in orbitmq(
+        "topic", "list", "--cluster", "none", code=2
+    )
     route = json.loads(orbitmq("topic", "route", "life", "--json"))
     assert [(entry["broker"], entry["write_queues"]) for entry in route["brokers"]] == [
         ("broker-a", 3),

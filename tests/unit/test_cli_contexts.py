@@ -138,8 +138,8 @@ def test_a_file_of_another_form_is_refused(
         (["new", "-n", "h:1", "--user", "ops"], "--user and --secret-command belong together"),
         (["new", "-n", "h:1", "--secret-command", "x"], "--user and --secret-command belong together"),
         (["new", "-n", "h:1", "--credentials-file", "/none"], "/none cannot be read"),
-        (["new", "-n", "h:1", "--ca", "/none"], "Tls.ca: /none cannot be read"),
-        (["new", "-n", "h:1", "--key", "/none"], "Tls.key is given without Tls.cert"),
+        (["new", "-n", "h:1", "--ca", "/none"], "--ca: /none cannot be read"),
+        (["new", "-n", "h:1", "--key", "/none"], "--key is given without --cert"),
         (["new", "-n", "h:1", "--no-check-host"], "--no-check-host is about TLS"),
     ],
 )

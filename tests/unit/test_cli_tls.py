@@ -66,7 +66,7 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     Path(tmp_path / "words.key").write_text("no key")
     capsys.readouterr()
     for words, text in (
-        (("make-cert", str(tmp_path / "none"), "x"), "none.pem: No such file"),
+        (("make-cert", str(tmp_path / "none"), "x"), "none.pem: make the authority by orbitmq tls make-ca"),
         (("make-cert", str(tmp_path / "leaf"), "x"), "is not one of an authority"),
         (("make-cert", str(mixed), "x"), "do not belong together"),
         (("make-cert", str(tmp_path / "words"), "x"), "not the certificate and the key"),

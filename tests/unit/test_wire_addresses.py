@@ -96,6 +96,11 @@ def test_a_scheme_is_named() -> None:
         split("http://a:1")
 
 
+def test_a_port_out_of_range_is_named() -> None:
+    with pytest.raises(AddressError, match="'a:99999' is not host:port: a port is 1 to 65535"):
+        split("a:99999")
+
+
 def test_what_is_written_is_read() -> None:
     for host in ("a", "10.0.0.1", "::1", "2001:db8::1"):
         assert split(joined(host, 9876)) == (host, 9876)

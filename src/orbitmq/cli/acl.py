@@ -131,7 +131,7 @@ def _check_rule(resource: str, actions: Sequence[str], sources: Sequence[str]) -
     try:
         Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
     except RemotingError as error:
-        raise UsageError(error.remark or str(error)) from error
+        raise UsageError((error.remark or str(error)).replace("sourceIps is ", "--from ")) from error
 
 
 @app.command(name="list")

@@ -139,7 +139,7 @@ def _check(made: Context) -> None:
             raise UsageError("--name-servers: there is no address in it")
         identity_of({option: value for option, value in keys.items() if value}, SystemHost())
     except ValidationError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error).replace("Tls.", "--")) from error
 
 
 @app.command(name="list")

@@ -71,7 +71,7 @@ def make_cert(ca: str, name: str, /, *, host: Host = None, days: int = 365) -> V
         if not is_missing(error):
             raise
         raise UsageError(INSTALL) from error
-    authority = Pair(_read(f"{ca}.pem"), _read(f"{ca}.key"))
+    authority = Pair(*(_of_authority(f"{ca}.{kind}", ca) for kind in ("pem", "key")))
     return _written(name, make_certificate(authority, _base(name), _hosts(host), days, _now_ms()))
 
 
@@ -101,11 +101,15 @@ def _now_ms() -> int:
     return system_runtime().clock.now_ms()
 
 
-def _read(path: str) -> bytes:
+def _of_authority(path: str, name: str) -> bytes:
     from orbitmq.runtime.system import system_runtime
 
     try:
         return system_runtime().files.read_bytes(path)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{path}: there is no such authority; make it: orbitmq tls make-ca {name}"
+        ) from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
 

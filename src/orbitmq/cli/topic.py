@@ -45,6 +45,9 @@ async def list_topics(admin: Admin, /, *, all: All = False, cluster: Cluster = N
     """
     names = await admin.topics.list(cluster=cluster)
     brokers = await admin.brokers.list()
+    clusters = sorted({broker.cluster for broker in brokers})
+    if cluster is not None and cluster not in clusters:
+        raise UsageError(f"--cluster {cluster}: there is no such cluster; there are: {', '.join(clusters)}")
     own = {broker.name for broker in brokers} | {broker.cluster for broker in brokers}
     own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
     shown = [name for name in names if all or not (is_system_topic(name) or name in own)]

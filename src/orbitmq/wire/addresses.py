@@ -130,7 +130,7 @@ def split(address: str) -> tuple[str, int]:
     if "://" in address:
         raise AddressError(address, f": write it without {address.partition('://')[0]}://")
     if not colon or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-        raise AddressError(address)
+        raise AddressError(address, ": a port is 1 to 65535" if colon and port.isdecimal() else "")
     try:
         return normal_host(host), int(port)
     except ValueError as error:

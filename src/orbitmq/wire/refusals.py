@@ -20,6 +20,7 @@ _OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECAS
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
+_OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 _TOPICS, _GROUPS = ("topic",), ("consumerGroup", "group", "producerGroup")
 
 
@@ -37,7 +38,10 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
         request: as it was sent, with the fields of its signature.
     """
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return BrokerError(answer.code, f"not offered by this broker (code {request.code})", address)
+        hint = (
+            "; only brokers with authenticationEnabled=true have users" if request.code in _OF_USERS else ""
+        )
+        return BrokerError(answer.code, f"not offered by this broker (code {request.code}){hint}", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)
     user, what = request.ext.get(ACCESS_KEY, ""), _what(request)
