@@ -95,6 +95,10 @@ def test_tls_from_options_and_environment(tmp_path: Path) -> None:
     environment = Environment(ORBITMQ_TLS_CA=ca, ORBITMQ_TLS_CHECK_HOST="FALSE")
     assert identity_of({}, environment).tls == Tls(ca=ca, check_host=False)
     assert identity_of({"tls": "false"}, environment).tls is None
+    with pytest.raises(ValidationError, match=r"^ORBITMQ_TLS_CA: /none cannot be read"):
+        identity_of({}, Environment(ORBITMQ_TLS_CA="/none"))
+    with pytest.raises(ValidationError, match=r"^tlsKey is given without tlsCert"):
+        identity_of({"tlsKey": "/none"}, Environment())
     with pytest.raises(ValidationError, match="ORBITMQ_TLS must be true or false, got 'yes'"):
         identity_of({}, Environment(ORBITMQ_TLS="yes"))
 

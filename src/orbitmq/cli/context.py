@@ -139,7 +139,10 @@ def _check(made: Context) -> None:
             raise UsageError("--name-servers: there is no address in it")
         identity_of({option: value for option, value in keys.items() if value}, SystemHost())
     except ValidationError as error:
-        raise UsageError(str(error).replace("Tls.", "--")) from error
+        text = str(error)
+        for option, name in (("tlsCa", "--ca"), ("tlsCert", "--cert"), ("tlsKey", "--key")):
+            text = text.replace(option, name)
+        raise UsageError(text) from error
 
 
 @app.command(name="list")

@@ -107,9 +107,7 @@ def _of_authority(path: str, name: str) -> bytes:
     try:
         return system_runtime().files.read_bytes(path)
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{path}: there is no such authority; make it: orbitmq tls make-ca {name}"
-        ) from error
+        raise UsageError(f"there is no {path}: make the authority by orbitmq tls make-ca {name}") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
 

@@ -109,4 +109,10 @@ def _tls(given: Mapping[str, str], host: HostFacts) -> Tls | None:
     if not flag("tls", bool(values)):
         return None
     ca, cert, key = (values.get(name) for name in _FILES)
-    return Tls(ca=ca, cert=cert, key=key, check_host=flag("tlsCheckHost", True))
+    try:
+        return Tls(ca=ca, cert=cert, key=key, check_host=flag("tlsCheckHost", True))
+    except ValidationError as error:
+        text = str(error)
+        for name, field in zip(_FILES, ("Tls.ca", "Tls.cert", "Tls.key"), strict=True):
+            text = text.replace(field, VARIABLES[name] if of_environment else name)
+        raise ValidationError(text) from error
