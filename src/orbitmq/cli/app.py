@@ -120,7 +120,7 @@ def _usage(error: CycloptsError) -> str:
         if error.keyword is None:
             return f"{error.argument.name} is missing"
         given = " ".join((error.keyword, *error.tokens_so_far))
-        return f"{given}: expected {'a value' if count == 1 else f'{count} values'} behind {error.keyword}"
+        return f"{given}: expected {'a value' if count == 1 else f'{count} values'}"
     return " ".join(str(error).split())
 
 
