@@ -44,6 +44,7 @@ from tests.interop import (
     quorum_cells,
     registration_cells,
     replica_cells,
+    rights_cells,
     secured_cells,
     spark_cells,
     spark_job_cells,
@@ -345,7 +346,7 @@ def main() -> int:
     options = parser.parse_args()
     places, disk, replicas = PLACES, DISK, REPLICAS
     secured = secured_cells.CELLS | access_cells.CELLS | program_cells.CELLS
-    secured |= plain_acl_cells.CELLS | dashboard_cells.CELLS
+    secured |= plain_acl_cells.CELLS | dashboard_cells.CELLS | rights_cells.CELLS
     if options.short:
         places = {**_without_baseline(), **SHORT_PLACES}
         disk = {name: DISK[name] for name in SHORT_DISK}
