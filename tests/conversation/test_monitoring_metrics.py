@@ -205,6 +205,18 @@ async def test_a_deleted_topic_has_no_series(broker: Broker, peer: BrokerPeer) -
 
 @pytest.mark.behaviour("MX-05")
 @pytest.mark.broker(**ON)
+async def test_a_deleted_group_has_no_series(broker: Broker, peer: BrokerPeer) -> None:
+    await worked(peer)
+    runtime = cast("SimulatedRuntime", broker.runtime)
+    assert b'consumer_group="cg"' in (await ask(runtime, get("/metrics"))).body
+    await peer.leave()
+    async with BrokerPeer(runtime) as administrator:
+        await administrator.ok(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="cg")
+    assert b'consumer_group="cg"' not in (await ask(runtime, get("/metrics"))).body
+
+
+@pytest.mark.behaviour("MX-05")
+@pytest.mark.broker(**ON)
 async def test_dead_letters_are_counted_by_group(broker: Broker, peer: BrokerPeer) -> None:
     await peer.create("%DLQ%cg", readQueueNums=1, writeQueueNums=1)
     await peer.sent(b"x", topic="%DLQ%cg")

@@ -16,8 +16,8 @@ from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.broker.component import Component
-from orbitmq.broker.events import Events, TopicChanged
-from orbitmq.broker.metadata.offsets import ConsumerOffsets
+from orbitmq.broker.events import Events, GroupChanged, TopicChanged
+from orbitmq.broker.metadata.offsets import SEPARATOR, ConsumerOffsets
 from orbitmq.runtime.seam import Clock
 from orbitmq.store import MessageStore
 from orbitmq.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
@@ -336,6 +336,7 @@ class Stats(Component):
         self.this_morning = (0, 0)
         self.yesterday_morning = (0, 0)
         events.subscribe(TopicChanged, self._topic_changed)
+        events.subscribe(GroupChanged, self._group_changed)
 
     async def start(self) -> None:
         self.started_ms = self._clock.now_ms()
@@ -431,6 +432,13 @@ class Stats(Component):
     def _topic_changed(self, event: TopicChanged) -> None:
         if event.config is None:
             self._series.pop((TOPIC_PUT_NUMS, event.topic), None)
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        # The offsets of a deleted group may stay, and with them what it has pulled.
+        if event.config is None:
+            end = f"{SEPARATOR}{event.group}"
+            for which in [which for which in self._series if which[1].endswith(end)]:
+                del self._series[which]
 
     def _new_day(self) -> None:
         today = self._clock.local_time(self._clock.now_ms()).date()

@@ -145,12 +145,12 @@ class GroupProgress:
         found = []
         for queue, end in enumerate(ends):
             # A new group begins at the end of a topic, but at the beginning of its own retry topic.
-            done = min(end, done_by_queue.get(queue, 0 if is_retry else end))
-            if done == end:
+            done = done_by_queue.get(queue, 0 if is_retry else end)
+            if done >= end:
                 if self._holds[1]:
                     found.append(ConsumedQueue(queue, end, end, end, 0))
                 continue
-            next_one = max(done, reads.get(queue, 0))
+            next_one = max(done, reads[queue]) if queue in reads else done
             read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
             popped = offsets.in_flight(group, each.source, queue) if is_dealt else None
             # Of messages that pops handed out, those behind one in flight may be finished.
