@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from orbitmq.admin import BrokerInfo
-from orbitmq.cli.diagnosis import Finding, Machine, Seen, findings
+from orbitmq.cli.diagnosis import FEWEST_DESCRIPTORS, Finding, Machine, Seen, findings
 from orbitmq.cli.doctor import _write
 from orbitmq.cli.main import main
+from orbitmq.cli.serve import connections_of
 
 NOW_MS = 1_800_000_000_000
 GOOD = Machine(compiled=True, uvloop=True, descriptors=1_048_576)
@@ -55,7 +56,7 @@ def test_a_broker_that_observes_is_not_closed() -> None:
         if one.check == "open doors"
     ]
     assert not found.fine
-    assert found.text == "counts who would be refused, and refuses nothing: authMode=observe"
+    assert found.text == "counts what it would refuse, and refuses nothing: authMode=observe"
     assert found.fix.endswith("orbitmq broker config set broker-0 authMode=enforce")
 
 
@@ -74,9 +75,24 @@ def test_each_fault_has_its_fix() -> None:
         "versions": "V5_3_0, V5_5_0",
         "clock": "60 s behind this machine",
         "flush time": "99 of 100 sends were stored within 250 ms",
-        "open doors": "who reaches 10.0.0.5:10911 may read, write and delete: it does not ask for keys",
+        "open doors": "everybody who reaches 10.0.0.5:10911 may read, write and delete: it requires no keys",
         "address": "172.17.0.2:10911 does not answer: no answer in 5 s",
     }
+
+
+@pytest.mark.behaviour("CS-13")
+def test_descriptors_suffice_for_the_default_of_connections() -> None:
+    """The numbers of docs/operations.md."""
+    assert connections_of(10_000, FEWEST_DESCRIPTORS) == 10_000
+    for descriptors, few in ((FEWEST_DESCRIPTORS, False), (FEWEST_DESCRIPTORS - 1, True)):
+        machine = Machine(compiled=True, uvloop=True, descriptors=descriptors)
+        assert ("file descriptors" in wrong(findings(machine, []))) == few
+
+
+@pytest.mark.behaviour("CS-13")
+def test_without_a_send_no_time_is_shown() -> None:
+    found = findings(GOOD, [Seen(broker(), "", NOW_MS, NOW_MS, status(p99="0.00"))])
+    assert [one.text for one in found if one.check == "flush time"] == ["no send was measured yet"]
 
 
 @pytest.mark.behaviour("CS-13")
