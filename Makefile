@@ -148,9 +148,9 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 test-spark: $(BUILT)  ## the Spark tests with PySpark 4.0, 4.1, 4.2 and 4.3, each in a virtual environment of its own (SHORT=1: 4.0, 4.3)
 	@SHORT=$(SHORT) sh scripts/test_spark.sh $(PY) $(if $(SHORT),4.0 4.3,4.0 4.1 4.2 4.3)
 
-test-console: $(BUILT)  ## the console's pages in Debian's Chromium, by playwright from PyPI: a minute (SHORT=1: half)
+test-console: $(BUILT)  ## the console's pages in Debian's Chromium, by playwright from PyPI: a minute (SHORT=1: half; APACHE=1: at Apache RocketMQ, too)
 	@$(PY) -m pip install -q --disable-pip-version-check 'playwright>=1.50,<2' 'axe-playwright-python>=0.1.4,<1'
-	@$(PY) -m tests.browser.console_run $(SHORT_FLAG)
+	@$(PY) -m tests.browser.console_run $(SHORT_FLAG) $(if $(APACHE),--apache)
 
 behaviours: $(INSTALLED)  ## whether each numbered behaviour has a test (also in make check): a second
 	@$(PY) scripts/behaviours.py
