@@ -96,6 +96,18 @@ def test_a_running_broker_takes_all_changes_or_none() -> None:
     assert config.file_reserved_time_hours == 1
 
 
+def test_a_setting_that_needs_a_start_says_so_and_keeps_secrets() -> None:
+    config, _ = BrokerConfig.load("")
+    for key, value, text in (
+        ("listenPort", "1", "listenPort=1: expected a setting that may change while the server runs: change"),
+        ("tls.server.keyPassword", "pssst", "tls.server.keyPassword=***: expected a setting that may change"),
+        ("nosuch", "1", "nosuch=1: expected a setting that this server has"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            config.apply_live({key: value})
+        assert str(caught.value).startswith(text)
+
+
 def test_settings_shown_can_be_read_again() -> None:
     config, _ = BrokerConfig.load(SHIPPED)
     shown = {key: value for key, value in config.to_properties().items() if value}

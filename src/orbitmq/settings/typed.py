@@ -112,12 +112,20 @@ class Settings:
             ConfigError: a key that must not change while it runs, or a value of the wrong kind.
         """
         known = _by_key(type(self))
+        inner = {key: entry for kind in _group_kinds(type(self)) for key, entry in _by_key(kind).items()}
         changes: dict[str, Any] = {}
         for key, value in settings.items():
-            entry = known.get(key)
-            if entry is None or not entry.metadata["live"]:
-                shown = HIDDEN if entry is not None and entry.metadata["secret"] else value
-                raise ConfigError(key, shown, "a setting that may change while the server runs")
+            entry = known.get(key) or inner.get(key)
+            if entry is None:
+                raise ConfigError(key, value, "a setting that this server has")
+            if key in inner or not entry.metadata["live"]:
+                shown = HIDDEN if entry.metadata["secret"] else value
+                raise ConfigError(
+                    key,
+                    shown,
+                    "a setting that may change while the server runs: change this one in the configuration "
+                    "file, and start the server again",
+                )
             changes[entry.name] = entry.metadata["parse"](key, value.strip())
         return changes
 
@@ -131,6 +139,10 @@ class Settings:
 
 def _by_key(kind: type[Any]) -> dict[str, Field[Any]]:
     return {entry.metadata["key"]: entry for entry in fields(kind) if "key" in entry.metadata}
+
+
+def _group_kinds(kind: type[Any]) -> list[type[Any]]:
+    return [entry.metadata["group"] for entry in fields(kind) if "group" in entry.metadata]
 
 
 def _groups(kind: type[Any]) -> dict[str, frozenset[str]]:
