@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.conversation.test_replication_keys import KEYS, users
+from tests.conversation.test_replication_members import SECOND_SLAVE
 from tests.conversation.test_replication_users import (
     SECRET,
     alike,
@@ -18,8 +19,10 @@ from tests.conversation.test_replication_users import (
 )
 from tests.replicas import ACTING, MASTER, SLAVE, cut_off, following, role_of
 
+from orbitmq import Credentials
 from orbitmq.auth.users import User, UserStatus
 from orbitmq.broker.role import Role
+from orbitmq.replication.link.ha_client import HaClient
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.world import World
 from orbitmq.wire.bodies.auth import UserInfo
@@ -65,8 +68,8 @@ async def revoke(world: World, broker: str) -> None:
     assert await ask(world, broker, Code.AUTH_DELETE_USER, OLD) == (0, None)
 
 
-def is_revoked(world: World) -> bool:
-    found = known(world, MASTER)
+def is_revoked(world: World, broker: str = MASTER) -> bool:
+    found = known(world, broker)
     app = found["users"]["app"]
     return found["rules"] == {} and "old" not in found["users"] and not app.is_enabled
 
@@ -172,3 +175,46 @@ async def test_a_slave_without_its_master_makes_no_change_of_its_own_count(world
     await back(world)
     assert known(world, SLAVE)["users"]["app"] == User("app", Secret(SECRET))
     assert "own" not in known(world, MASTER)["users"]
+
+
+@pytest.mark.orbitmq(replicas=3, settings={**KEYS, **ACTING})
+@pytest.mark.behaviour("AU-44")
+async def test_what_the_first_of_two_acting_slaves_revoked_holds_when_it_is_back(
+    orbitmq_world: World,
+) -> None:
+    """The second one cannot know it, and hands its own table to the returning master."""
+    world = orbitmq_world
+    await prepare(world)
+    third = world.brokers[SECOND_SLAVE]
+    await world.until(lambda: known(world, SECOND_SLAVE) == known(world, MASTER))
+    assert third.part(HaClient).transferring
+    world.crash(MASTER)
+    await acts(world)
+    await revoke(world, SLAVE)
+    world.crash(SLAVE)
+    await world.until(lambda: role_of(world, SECOND_SLAVE) is Role.ACTING_MASTER, 60)
+    assert not is_revoked(world, SECOND_SLAVE)
+    await world.start_broker(MASTER)
+    await world.until(lambda: role_of(world, MASTER) is Role.MASTER, 60)
+    assert not is_revoked(world)
+    await world.start_broker(SLAVE)
+    await back(world)
+    assert is_revoked(world)
+    await world.until(lambda: is_revoked(world, SECOND_SLAVE))
+
+
+@pytest.mark.behaviour("AU-44")
+async def test_users_of_the_settings_of_a_master_that_lost_its_disk_undo_nothing(world: World) -> None:
+    await revoke(world, MASTER)
+    new_root = Credentials("root", "root-secret-2")
+    body = UserInfo(password="root-secret-2").encode()
+    assert await ask(world, MASTER, Code.AUTH_UPDATE_USER, {"username": "root"}, body) == (0, None)
+    await world.until(lambda: alike(world))
+    world.crash(MASTER)
+    world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
+    await acts(world)
+    await world.start_broker(MASTER)
+    await back(world)
+    assert is_revoked(world)
+    assert known(world, MASTER)["users"]["root"].secret == new_root.secret_key
+    assert (await ask(world, MASTER, Code.AUTH_LIST_USER, {"filter": ""}, keys=new_root))[0] == 0
