@@ -115,6 +115,18 @@ def test_a_verdict_with_its_reason(orbitmq: Command, monkeypatch: pytest.MonkeyP
         (["user", "change", "root"], "nothing to change: give --generate"),
         (["user", "change", "root", "--enable", "--disable"], "--enable and --disable: give one of them"),
         (["user", "delete", "nobody", "--yes"], "no broker has a user nobody"),
+        (
+            ["user", "change", "nobody", "--disable"],
+            "no broker has a user nobody: 'orbitmq user create nobody --generate' makes one",
+        ),
+        (
+            ["acl", "allow", "nobody", "--topic", "x", "Pub"],
+            "no broker has a user nobody: 'orbitmq user create",
+        ),
+        (
+            ["acl", "deny", "nobody", "--topic", "x", "Pub"],
+            "no broker has a user nobody: 'orbitmq user create",
+        ),
         (["acl", "allow", "root"], "which resource?"),
         (["acl", "allow", "root", "--topic", "x", "Any"], "actions is 'Any'"),
         (["acl", "allow", "root", "--topic", "x*y", "Pub"], "resource is 'Topic:x*y'"),

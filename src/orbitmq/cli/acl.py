@@ -11,7 +11,7 @@ from orbitmq.cli.app import Yes, confirm, make_app
 from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done
-from orbitmq.cli.user import User
+from orbitmq.cli.user import User, known
 from orbitmq.cli.values import named
 from orbitmq.cli.view import Table, View, same
 from orbitmq.errors import ValidationError
@@ -108,9 +108,10 @@ async def _set(
     brokers: Sequence[str] = ()
     lines = []
     for name, actions in wanted:
-        brokers, left_out = await done(
-            admin.access.set_rule(user, name, actions, sources=sources or (), allows=allows)
-        )
+        with known(user):
+            brokers, left_out = await done(
+                admin.access.set_rule(user, name, actions, sources=sources or (), allows=allows)
+            )
         at = f" from {', '.join(sources)}" if sources else ""
         lines.append(f"{verb} {user} {', '.join(actions)} of {name}{at} at {', '.join(brokers)}")
         if left_out:

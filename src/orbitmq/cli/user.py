@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,7 +15,7 @@ from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done
 from orbitmq.cli.view import Table, View, same
-from orbitmq.errors import ValidationError
+from orbitmq.errors import NotPermittedError, ValidationError
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -30,6 +32,8 @@ orbitmq user delete app
 """,
 )
 
+# From the remarks of RocketMQ's brokers and of ours.
+_UNKNOWN = "is not exist"
 GENERATED_BYTES = 24
 MAX_SECRET_BYTES = 8192
 User = Annotated[str, Parameter(help="Name of the user.")]
@@ -118,7 +122,8 @@ async def change(
         options = "--generate, --secret-file, --enable, --disable, --super or --normal"
         raise UsageError(f"nothing to change: give {options}")
     changing = admin.access.change_user(user, secret=secret, is_super=is_super, is_enabled=is_enabled)
-    brokers, left_out = await done(changing)
+    with known(user):
+        brokers, left_out = await done(changing)
     return View(
         {"user": user, "brokers": brokers, **shown},
         lines=[f"changed user {user} at {', '.join(brokers)}", *_once(user, shown)],
@@ -141,6 +146,22 @@ async def delete(admin: Admin, user: User, /, *, dry_run: DryRun = False, yes: Y
     brokers, left_out = await done(admin.access.delete_user(user))
     line = f"deleted user {user} at {', '.join(brokers)}"
     return View({"user": user, "brokers": brokers, "deleted": True}, lines=[line], left_out=left_out)
+
+
+@contextmanager
+def known(user: str) -> Iterator[None]:
+    """Say what to do if no broker has the user whom a change is about.
+
+    Raises:
+        UsageError: it names the user and the command.
+    """
+    try:
+        yield
+    except NotPermittedError as error:
+        if _UNKNOWN not in str(error):
+            raise
+        text = f"no broker has a user {user}: 'orbitmq user create {user} --generate' makes one"
+        raise UsageError(text) from error
 
 
 def _either(name: str, yes: bool, other: str, no: bool) -> bool | None:
