@@ -161,12 +161,17 @@ async def prepare(setting: Setting, root: Credentials | None = None, tls: Tls | 
             return
         user = setting.credentials.access_key
         await admin.access.create_user(user, setting.secret)
-        for resource, actions in (
-            (f"Topic:{setting.prefix}*", ["Pub", "Sub"]),
-            (f"Group:{setting.prefix}*", ["Sub"]),
-            ("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"]),
-            ("Topic:DefaultCluster_REPLY_TOPIC", ["Pub"]),
-        ):
+        rights = {
+            f"Topic:{setting.prefix}*": ["Pub", "Sub"],
+            f"Group:{setting.prefix}*": ["Sub"],
+            "Topic:RMQ_SYS_TRACE_TOPIC": ["Pub"],
+            "Topic:DefaultCluster_REPLY_TOPIC": ["Pub"],
+        }
+        if setting.place.kind.endswith("apache"):
+            rights[f"Topic:{setting.prefix}*"].append("Get")  # of a consumer that begins at the last message
+            # Apache's broker asks about a transaction with this topic, and the Java client answers with it.
+            rights["Topic:RMQ_SYS_TRANS_HALF_TOPIC"] = ["Pub"]
+        for resource, actions in rights.items():
             await admin.access.set_rule(user, resource, actions)
 
 
@@ -210,11 +215,11 @@ def plain(program: Program) -> Callable[[World, Place], None]:
     return run
 
 
-def with_keys(program: Program) -> Callable[[World], None]:
-    """The cell of a program with keys, at our servers."""
+def with_keys(program: Program, kind: str) -> Callable[[World], None]:
+    """The cell of a program with keys, at servers of a kind."""
 
     def run(world: World) -> None:
-        with secured(world, "ours", ACL_2) as place:
+        with secured(world, kind, ACL_2) as place:
             setting = Setting(place, world.fresh("program"), APP)
             asyncio.run(prepare(setting, ROOT))
             program.run(world, setting)
@@ -232,17 +237,23 @@ def _certificates(folder: Path) -> dict[str, str]:
     return {name: str(folder / name) for name in ("ca.pem", "server.pem", "server.key", "app.pem", "app.key")}
 
 
-def spring_with_tls(world: World) -> None:
-    """With keys and TLS; the broker serves nobody without a certificate."""
-    made = _certificates(world.folder / "program-tls")
-    servers = tls_servers(made["ca.pem"], made["server.pem"], made["server.key"])
-    clients = tls_clients(made["ca.pem"], made["app.pem"], made["app.key"])
-    tls = Tls(ca=made["ca.pem"], cert=made["app.pem"], key=made["app.key"])
-    with secured(world, "ours", ACL_2, servers) as place:
-        setting = Setting(place, world.fresh("program"), APP, tls=True)
-        asyncio.run(prepare(setting, ROOT, tls))
-        with java_options(**clients):
-            SPRING_BOOT.run(world, setting)
+def spring_with_tls(kind: str) -> Callable[[World], None]:
+    """The cell with keys and TLS, at servers of a kind; the broker serves nobody without a certificate."""
+
+    def run(world: World) -> None:
+        made = _certificates(world.folder / world.fresh("program-tls"))
+        servers = tls_servers(made["ca.pem"], made["server.pem"], made["server.key"])
+        clients = tls_clients(made["ca.pem"], made["app.pem"], made["app.key"])
+        tls = Tls(ca=made["ca.pem"], cert=made["app.pem"], key=made["app.key"])
+        if kind == "apache":
+            servers["tls_test_mode_enable"] = "false"  # else its certificates are not read
+        with secured(world, kind, ACL_2, servers) as place:
+            setting = Setting(place, world.fresh("program"), APP, tls=True)
+            asyncio.run(prepare(setting, ROOT, tls))
+            with java_options(**clients):
+                SPRING_BOOT.run(world, setting)
+
+    return run
 
 
 PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
@@ -250,7 +261,9 @@ PLACE_CELLS: dict[str, Callable[[World, Place], None]] = {
     "go": plain(GO_REMOTING),
 }
 CELLS: dict[str, Callable[[World], None]] = {
-    "Spring Boot, ours with ACL 2.0": with_keys(SPRING_BOOT),
-    "Spring Boot, ours with ACL 2.0 and TLS": spring_with_tls,
-    "go, ours with ACL 2.0": with_keys(GO_REMOTING),
+    "Spring Boot, ours with ACL 2.0": with_keys(SPRING_BOOT, "ours"),
+    "Spring Boot, 5.5.0 with ACL 2.0": with_keys(SPRING_BOOT, "apache"),
+    "Spring Boot, ours with ACL 2.0 and TLS": spring_with_tls("ours"),
+    "Spring Boot, 5.5.0 with ACL 2.0 and TLS": spring_with_tls("apache"),
+    "go, ours with ACL 2.0": with_keys(GO_REMOTING, "ours"),
 }
