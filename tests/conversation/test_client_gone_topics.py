@@ -170,7 +170,7 @@ async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
 async def test_a_connected_member_needs_no_pause_before_the_topic_is_made_again(
     orbitmq_world: World, fresh: int
 ) -> None:
-    """Its waiting pull ends with the deletion."""
+    """The deletion ends the waiting pull of the member."""
     world = orbitmq_world
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)

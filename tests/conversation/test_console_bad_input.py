@@ -1,4 +1,4 @@
-"""What browsers, clusters and strangers do to the console that no page of it asks for."""
+"""The console with stale forms, failing brokers, large or hostile texts, and browsers that leave."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ async def test_a_search_ends_when_the_browser_stops_it(
         told.put_nowait({"type": "http.request", "body": b"", "more_body": False})
 
         async def hear(_: object) -> None:
-            """Nobody listens any more."""
+            """Drop the answer: the browser has left."""
 
         asking = asyncio.create_task(browser.console.app(scope, told.get, hear))
         await begun.wait()

@@ -1,4 +1,4 @@
-"""What the console's pages ask the brokers: one call for a list, and nothing twice."""
+"""The requests of the console's pages to brokers: one for each list, and none twice."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_tables_of_topics_and_groups_are_sent_again_only_when_they_changed
         assert {name: own["broker-a"].max_retries for name, own in groups.items()} == {
             f"g{number}": number % 3 for number in range(20) if number != 7
         }
-        # A broker that began anew has what it has now.
+        # A broker that was started anew sends its present table.
         await orbitmq_world.stop_broker("broker-b")
         await orbitmq_world.start_broker("broker-b")
         await orbitmq_world.sleep(1)
@@ -175,7 +175,7 @@ async def test_pages_share_the_answers_that_several_of_them_need(orbitmq_world: 
             for path in ("/", "/charts", "/brokers", "/groups", "/"):
                 await browser.get(path)
         assert counts(codes) == {STATES: 2, LAGS: 2, GROUPS: 2}
-        # What the page of groups has is as old as the lags in it.
+        # The page of groups is as old as the lags on it.
         await orbitmq_world.sleep(1)
         await browser.get("/topics")
         await orbitmq_world.sleep(1.5)

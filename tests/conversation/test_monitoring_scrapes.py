@@ -1,4 +1,4 @@
-"""Scrapes that follow each other: they compute only what has changed, and show what a first scrape would."""
+"""Repeated scrapes compute only what has changed, and show the same figures as a first scrape."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_what_a_master_revoked_while_its_slave_was_cut_off_does_not_come_b
     world.crash(MASTER)
     world.heal()
     await acts(world)
-    # The acting slave cannot know it.
+    # The acting slave cannot know of the change.
     assert "disabled" not in str(await get(world, SLAVE))
     new = UserInfo(password="new-secret-1").encode()
     assert await ask(world, SLAVE, Code.AUTH_CREATE_USER, {"username": "new"}, new) == (0, None)
@@ -165,7 +165,7 @@ async def test_a_slave_that_knows_later_changes_than_its_master_tells_them(world
 
 @pytest.mark.behaviour("AU-44")
 async def test_a_slave_without_its_master_makes_no_change_of_its_own_count(world: World) -> None:
-    """What a slave has by its settings, or by an earlier build, undoes nothing."""
+    """Users that a slave has by its settings, or from an earlier build, undo no change of its master."""
     cut_off(world)
     await world.until(lambda: not following(world).transferring)
     access = users(world, SLAVE)

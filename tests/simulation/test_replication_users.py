@@ -1,4 +1,4 @@
-"""Users change at whoever leads while brokers lose power or their link is cut: the last change holds."""
+"""Users change at the leading broker while brokers lose power or their link is cut: the last change holds."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_change_by_a_broker_that_knew_the_other_one_is_later_whatever_its_cloc
 
 @pytest.mark.behaviour("AU-43")
 def test_a_key_that_one_side_changed_needs_no_clock() -> None:
-    """The other side may change other keys as often as it likes."""
+    """However often the other side changes other keys."""
     here, there = Side(5_000), Side(9_000)
     assert there.hear("app", here.change("app")) is Age.NEWER
     for number in range(10):
@@ -68,7 +68,7 @@ def test_what_has_no_number_is_older_than_any_and_undoes_nothing() -> None:
     assert here.hear("root", 0) is Age.OLDER
 
 
-def test_a_change_without_a_number_keeps_none_of_before() -> None:
+def test_a_change_without_a_number_forgets_the_former_number() -> None:
     side = Side()
     side.change("app")
     side.counts = False
@@ -97,7 +97,7 @@ def test_beyond_the_limit_the_oldest_deletion_is_forgotten_and_counts_for_all_ol
     assert here.last.age(TABLE, "inner", 0) is Age.SAME
 
 
-def test_a_file_keeps_it() -> None:
+def test_the_file_of_a_table_keeps_numbers_and_deletions() -> None:
     before, after = Side(now_ms=5_000), Side(now_ms=1)
     numbers = {key: before.change(key) for key in ("a", "b")}
     deleted = before.change("gone", deleted=True)
@@ -116,7 +116,7 @@ def test_a_file_without_numbers_is_older_than_any() -> None:
     assert side.hear("a", 1) is Age.NEWER
 
 
-def test_numbers_have_an_end() -> None:
+def test_no_number_is_above_the_limit() -> None:
     side = Side()
     assert side.hear("a", MAX_NUMBER) is Age.NEWER
     assert side.change("a") == MAX_NUMBER

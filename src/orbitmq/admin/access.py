@@ -247,7 +247,7 @@ class AccessAdmin:
 
 
 def _labelled(broker: BrokerInfo) -> BrokerInfo:
-    """A slave has the name of its master, and may have other users."""
+    """The broker, a slave with its id in the name: it has its master's name, and may have other users."""
     return broker if broker.is_master else replace(broker, name=f"{broker.name} (id {broker.broker_id})")
 
 

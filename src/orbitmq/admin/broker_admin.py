@@ -56,8 +56,8 @@ class BrokerAdmin:
         return states(await asyncio.gather(*map(status, await self._cluster.brokers())))
 
     async def replicas(self, name: str) -> Sequence[BrokerState]:
-        """The state of the brokers of one name: a master and its slaves. RocketMQ's masters are asked for the
-        lag of their slaves, too, and for whether these are in sync.
+        """The state of the brokers of one name: a master and its slaves. A RocketMQ master is also asked for
+        the lag of its slaves and whether they are in sync.
 
         Raises:
             NameServerError: no name server answers.

@@ -14,7 +14,7 @@ from orbitmq.transport.address import parse_address
 from orbitmq.wire.bodies.ha import HARuntimeInfo
 
 Status = Mapping[str, str]
-# The line of brokerStatus with the slaves of a master, as JSON.
+# The key of the runtime information under which a master lists its slaves, as JSON.
 FOLLOWERS = "followers"
 
 
@@ -97,8 +97,8 @@ def _followers(status: Status) -> dict[str, _Follower]:
 
 
 def followers_text(info: HARuntimeInfo) -> str:
-    """The slaves of a RocketMQ master in the form of OrbitMQ's line, by host. Several slaves of one host are
-    left out: which is which is not told.
+    """The slaves of a RocketMQ master by host, in the form that OrbitMQ's masters use. Several slaves on one
+    host are left out: RocketMQ does not say which of them is which.
     """
     hosts = [one.addr.lstrip("/").rpartition(":")[0] for one in info.ha_connection_info]
     table = {

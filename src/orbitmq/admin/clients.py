@@ -145,7 +145,7 @@ class ClientAdmin:
         return found
 
     async def _at(self, broker: BrokerInfo, group: str | None) -> Sequence[ConnectedClient]:
-        """The clients of a broker. Apache's brokers are asked about each of their groups."""
+        """The clients of a broker. An Apache broker is asked for the consumers of each group."""
         consumers: Mapping[str, Sequence[ListedConnection]] | None
         if group is not None:
             told, online = await asyncio.gather(self._told(broker), self._online(broker, group))
@@ -166,8 +166,8 @@ class ClientAdmin:
         ]
 
     async def _told(self, broker: BrokerInfo, fields: Mapping[str, str] | None = None) -> ProducerTableInfo:
-        """The producers; from OrbitMQ's brokers with the field ``consumers`` these, too. Brokers before 4.8
-        tell of none.
+        """The producers of a broker; with the field ``consumers`` an OrbitMQ broker adds its consumers. A
+        broker before 4.8 does not know the request: then the result is empty.
         """
         request = Command(RequestCode.GET_ALL_PRODUCER_INFO, dict(fields or {}))
         answer = await self._cluster.ask_unless(

@@ -208,7 +208,7 @@ class GroupAdmin:
     async def explain(
         self, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]]
     ) -> Partial[LagReport]:
-        """:meth:`why` from the answers of :meth:`show` and :meth:`lag`; only members are asked."""
+        """As :meth:`why`, from answers of :meth:`show` and :meth:`lag`: only the members are asked."""
         return await explained(self._cluster, details, lag)
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:

@@ -1,4 +1,4 @@
-"""How far groups are: all of them with one question to each broker, or those that read one topic."""
+"""The progress of groups: of all groups with one request to each broker, or of those that read one topic."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[S
 async def progress_in(
     cluster: ClusterClient, name: str | None, topic: str
 ) -> Partial[Sequence[QueueProgress]]:
-    """The same in one topic. A broker is asked which groups read it, and about each of them."""
+    """The progress in one topic. Each broker is asked which groups read it, and then for each group."""
 
     async def look(broker: BrokerInfo) -> Sequence[QueueProgress]:
         answer = await cluster.ask_unless(broker.address, _readers(topic), ResponseCode.TOPIC_NOT_EXIST)
@@ -104,7 +104,8 @@ async def progress_in(
 async def topic_lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[TopicLag]]:
     """The lag of each group in each topic by broker. ``name``: only in this cluster.
 
-    OrbitMQ's brokers add the queues up themselves; Apache's pass over the field and list the queues.
+    OrbitMQ's brokers answer with the sums of the queues. Apache's brokers ignore the field ``sumBy`` and list
+    every queue.
     """
     request = headers.GetBrokerConsumeStatsRequest(is_order=False).command()
     request.ext["sumBy"] = "topic"

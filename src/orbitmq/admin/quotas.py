@@ -88,7 +88,7 @@ class QuotaAdmin:
             Names of the brokers that have the quota now.
 
         Raises:
-            ValidationError: there is no limit in it, or one is out of its range.
+            ValidationError: no limit is given, or one is out of its range.
             IncompleteError: some brokers have it now, another one refuses or does not answer.
             BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.

@@ -1,7 +1,7 @@
 """The settings of all topics and groups of a broker, which are sent again only when they have changed.
 
-A broker tells the version of a table. Asked for the configs behind the last one of that version, it sends
-none while the table is the same; brokers without pages send all of them.
+A broker sends each table with its version. The next request names that version and asks for the configs after
+the last one: the answer is empty while the table is the same. Brokers without paging send the whole table.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import BodyError
 
-# Brokers whose tables are kept.
+# Most brokers whose tables are kept.
 MOST_KEPT: Final = 256
-# Different settings that are kept to be found again.
+# Most settings that are kept so that equal ones share one object.
 MOST_SAME: Final = 1000
 S = TypeVar("S")
 
@@ -36,10 +36,11 @@ class Kind(Generic[S]):
 
     Attributes:
         whole: the request for the whole table.
-        after: the request for one config behind a number of them, when the version is still that one.
+        after: the request for the configs after the first ones, by their number and the version of the table.
         total: the field of an answer with the number of configs in the table.
-        table, name: the field of the body with the table, and of a config with its name.
-        read: the settings of a config.
+        table: the field of the body with the table.
+        name: the field of a config with its name.
+        read: makes the settings of a config.
     """
 
     whole: RequestCode
@@ -107,7 +108,7 @@ class Tables(Generic[S]):
         self._cluster = cluster
         self._kind = kind
         self._known: dict[str, _Known[S]] = {}
-        # Settings that were read, by their text.
+        # Settings by the text of the config that they were made of.
         self._same: dict[str, S] = {}
 
     async def of(self, broker: BrokerInfo) -> Mapping[str, S]:

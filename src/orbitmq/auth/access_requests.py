@@ -23,7 +23,7 @@ MAX_PASSED: Final = 100
 
 
 class AccessRequests:
-    """Changes and lists users and rules. No answer has a secret, but for those of ``revealing``.
+    """Changes and lists users and rules. No answer has a secret, except those of ``revealing``.
 
     RocketMQ's tools tell a change to a master and its slaves, in no order, and stop at the first failure. A
     slave passes it on to its master, so the master makes the same change several times: that is a success.
@@ -33,7 +33,7 @@ class AccessRequests:
 
     Attributes:
         looks: the handlers of the requests that change nothing, by their codes.
-        revealing: in their place, handlers that show secrets, to super users only.
+        revealing: handlers for the same codes that show secrets, to super users only.
         by_code: the handler of each request code.
     """
 

@@ -67,7 +67,8 @@ class FeedEntry(msgspec.Struct, frozen=True):
         version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
             for a table without one.
         stamp: when the key was last changed; left out of the line if the sender has none.
-        changed: the same, for a table that records it in the product (:mod:`orbitmq.broker.last_changes`).
+        changed: the number of the key's last change, for a table that records it
+            (:mod:`orbitmq.broker.last_changes`).
     """
 
     sequence: int

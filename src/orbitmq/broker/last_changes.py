@@ -16,9 +16,10 @@ from orbitmq.broker.stamps import Age
 
 # Most deletions that are remembered: as many as there may be users.
 MAX_DELETED: Final = 10_000
-# What JSON keeps exactly; as milliseconds more than 200,000 years.
+# Up to here JSON keeps whole numbers exactly; in milliseconds more than 200,000 years.
 MAX_NUMBER: Final = 2**53
-# No number: older than any. Users of the settings have none, and what was made before numbers were kept.
+# Stands for no number, and is older than any: users of the settings have it, and users and rules that were
+# made before numbers were kept.
 NONE: Final = 0
 
 
@@ -29,7 +30,7 @@ class LastChanges:
     and then a key that is unknown here counts as deleted at that time.
 
     Args:
-        counts: whether a change of this broker gets a number; told whether the key was deleted here before.
+        counts: whether a change of this broker gets a number, given whether the key was deleted here before.
 
     Attributes:
         forgotten: the highest number of a deletion that was forgotten, here or at a broker whose whole tables

@@ -470,7 +470,7 @@ def _address(request: Request) -> str:
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, Page | None]) -> Page | None:
-    """The page that is made by the work; ``None``: the browser has left before, and the work is ended."""
+    """The page that the work makes; ``None``: the browser has left, and the work was cancelled."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":

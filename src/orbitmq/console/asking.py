@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """Values that are made once for all that ask for them, and kept for two seconds.
+    """Values that are made once for all pages that need them, and kept for two seconds.
 
     Args:
         monotonic: the clock, in seconds.
@@ -49,7 +49,7 @@ class _Kept(Generic[T]):
         return await asyncio.shield(task)
 
     def _made(self, key: Key, task: asyncio.Task[tuple[float, T]]) -> None:
-        # Those that wait get an error; without one that still waits it is not logged as forgotten.
+        # The exception is read here, so that asyncio logs none when no page waits for it any more.
         failed = task.cancelled() or task.exception() is not None
         if self._making.get(key) is not task:
             return  # begun before something was changed
@@ -62,16 +62,16 @@ class _Kept(Generic[T]):
             del self._kept[next(iter(self._kept))]
 
     def forget(self) -> None:
-        """Keep no value any longer, nor one that is being made."""
+        """Forget all values, also those that are being made."""
         self._kept.clear()
         self._making.clear()
 
 
 class Sight:
-    """What one page sees of a cluster. Answers that several pages need are asked for once.
+    """The answers of a cluster that one page needs. Those that several pages need are asked for once.
 
     Attributes:
-        admin: for everything else.
+        admin: for all other requests.
         since: when the oldest of the answers was true.
     """
 
@@ -95,7 +95,7 @@ class Sight:
         return await self._shared("statuses", self._statuses)
 
     async def topic_lags(self) -> Partial[Sequence[TopicLag]]:
-        """The lag of each group by topic and broker; when no broker tells it, none."""
+        """The lag of each group by topic and broker; empty when no broker answers."""
         return await self._shared("lags", lambda: optional(self.admin.groups.topic_lags(), ()))
 
     async def _statuses(self) -> Sequence[tuple[BrokerInfo, Status | str]]:
@@ -123,7 +123,7 @@ class Asker:
         self._line = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def page(self, key: Key, make: Callable[[Sight], Awaitable[Page]]) -> Page:
-        """The page of that key: the kept one, or a new one. Viewers that ask meanwhile get the same."""
+        """The page of that key: the kept one, or a new one. Requests that come meanwhile get the same."""
         _, page = await self._pages.get(key, lambda: self._make(key, make))
         return page
 
@@ -140,7 +140,7 @@ class Asker:
         return min(sight.since, self._monotonic()), page
 
     def forget(self) -> None:
-        """Keep no page any longer: something was changed."""
+        """Forget all pages and answers, after a change."""
         self._pages.forget()
         self._answers.forget()
 

@@ -43,7 +43,7 @@ async def brokers(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 async def broker(admin: Admin, address: str, key: str, history: History, now_ms: int) -> Page:
-    """One registered broker; no other address is asked.
+    """The page of one registered broker. An address that is not registered is never connected to.
 
     Args:
         key: the setting that the form is about; empty: none yet.
@@ -121,7 +121,7 @@ def _replica(one: BrokerState) -> Row:
 
 
 def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
-    """The columns with a value in at least one row: RocketMQ's brokers tell less than OrbitMQ's."""
+    """The columns with a value in at least one row: RocketMQ's brokers report fewer than OrbitMQ's."""
     return [column for column in columns if any(row[column.key] not in (None, "") for row in rows)]
 
 

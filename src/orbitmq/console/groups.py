@@ -152,7 +152,7 @@ async def group(admin: Admin, name: str) -> Page:
 async def _why(
     admin: Admin, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]], until: float
 ) -> Said:
-    """Why the group lags; when that takes too long or a broker goes meanwhile, only that this is unknown."""
+    """Why the group lags; unknown when the answer takes too long or a broker stops meanwhile."""
     try:
         async with asyncio.timeout_at(until):
             why = (await admin.groups.explain(details, lag)).found

@@ -87,7 +87,7 @@ class History:
         self.came, self.gone, self.topics = Series(), Series(), Series()
         self.disks = Disks()
         self._ends: tuple[int, Mapping[str, int]] | None = None
-        # Of the topics whose pages were open: when, the end then, and the rate since the look before.
+        # By topic whose page was shown: when, the sum of the ends then, and the rate since the note before.
         self._looks: dict[str, tuple[int, int, float | None]] = {}
 
     def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -113,8 +113,8 @@ class History:
         return rates
 
     def note_topic(self, at_ms: int, topic: str, end: int) -> float | None:
-        """The sum of the ends of one topic's queues; returns the rate since the look before, ``None``: there
-        was none in the last minute.
+        """Note the sum of the ends of one topic's queues. Returns the rate since the last note;
+        ``None``: that is more than a minute ago.
         """
         before_ms, before, rate = self._looks.pop(topic, (0, 0, None))
         passed_ms = at_ms - before_ms

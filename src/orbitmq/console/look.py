@@ -117,7 +117,7 @@ class Look:
         return name if name in (*MENU, "clusters") else "overview"
 
     def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str, path: str) -> str:
-        """The page of a cluster as this session may see it. What was to be said is said once.
+        """The page of a cluster as this session may see it. The result of its last change is shown once.
 
         Args:
             path: of the page, without the mark of its cluster.

@@ -321,10 +321,10 @@ def _state(progress: QueueProgress, offset: int) -> str:
 async def message(
     admin: Admin, message_id: str, topic: str, form: str, *, bodies: bool, operates: bool
 ) -> Page:
-    """One message with all that is known of it.
+    """The page of one message.
 
     Args:
-        operates: the forms for operators are shown; for them the online members of the groups are asked for.
+        operates: whether the forms for operators are shown; they need the online members of the groups.
     """
     one, progress = await asyncio.gather(
         admin.messages.get(message_id, topic=topic or None),

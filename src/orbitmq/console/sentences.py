@@ -31,7 +31,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "磁盘：按当前速率不会写满。",
     ),
     "disk_not_yet_known": (
-        "Disks: not yet known when one will be full; it takes {minutes} minutes of looks.",
+        "Disks: not yet known when one will be full; that takes {minutes} minutes of measurement.",
         "磁盘：尚不知道何时写满；需要观察 {minutes} 分钟。",
     ),
     "health_behind": (

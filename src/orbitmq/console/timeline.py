@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from orbitmq.console.model import span_text
 
-# Most marks of the axis beside its begin: their texts fit beside each other on a phone.
+# Most marks of the axis after its first one: so their texts fit beside each other on a phone.
 MOST_MARKS: Final = 4
 _STEPS: Final = (
     *(base * 10.0**power for power in range(-3, 1) for base in (1, 2, 5)),
@@ -25,7 +25,7 @@ class Bar:
         row: the step.
         begin: where it begins; ``None``: its time is not known.
         width: how long it is.
-        wait: where the time before it begins in which it was waited for; ``None``: there is none.
+        wait: where the wait before it begins; ``None``: there was none.
     """
 
     row: Mapping[str, Any]

@@ -73,7 +73,7 @@ async def _stored(admin: Admin, message_id: str, topic: str) -> ReceivedMessage 
 
 
 def rows_of(steps: Sequence[TraceStep], stored: ReceivedMessage | None) -> list[Row]:
-    """The steps as rows, with the time since the first step and the time that a delivery was waited for."""
+    """The steps as rows, with the time since the first step and the wait before a delivery."""
     stored_at = None if stored is None else instant(stored.store_timestamp_ms)
     times = [one.at for one in steps if one.at is not None]
     begin = min(times if stored_at is None else [*times, stored_at], default=None)
@@ -94,8 +94,8 @@ def rows_of(steps: Sequence[TraceStep], stored: ReceivedMessage | None) -> list[
 
 
 def _before(step: TraceStep, own: Sequence[TraceStep], ready: datetime | None) -> datetime | None:
-    """Since when the group could get this delivery: a first one since the message was stored, one after a
-    failure since the end of the delivery before it.
+    """From when on the group could get this delivery: the first one from when the message was stored, one
+    after a failure from the end of the delivery before it.
     """
     if not step.redeliveries or step.at is None:
         return ready

@@ -126,19 +126,19 @@ class Call(Protocol):
         ...
 
     def reply_framed(self, data: bytes) -> None:
-        """Answer a call without a task with messages that have gRPC's prefix, and end it."""
+        """Send messages that have gRPC's prefix as the whole answer of a call without a task, and end it."""
         ...
 
     def go_on(self, handler: Handler) -> None:
-        """Give a call without a task its task."""
+        """Go on with a call without a task in a task, by this handler."""
         ...
 
     def put(self, message: bytes) -> bool:
         """Begin to send a message of a call with a listener.
 
         Returns:
-            Whether it is sent; if not, ``wrote`` of the listener tells when it is. Until then no other may be
-            put.
+            Whether all of it is sent. If not, ``wrote`` of the listener is called when it is, and no other
+            message may be put before that.
 
         Raises:
             CallError: RESOURCE_EXHAUSTED, the client does not read.
@@ -146,7 +146,7 @@ class Call(Protocol):
         ...
 
     def end(self, error: CallError | None) -> None:
-        """End a call with a listener; None: with OK."""
+        """End a call with a listener: with the error's status, or with OK if there is none."""
         ...
 
     def rest(self, seconds: float) -> None:
@@ -171,7 +171,7 @@ Reply: TypeAlias = Callable[[bytes], None]
 
 
 class CallListener(Protocol):
-    """A call without a task whose messages come one after the other. It hears what happens to the call."""
+    """Is called with each message of a call that has no task, and when the call ends."""
 
     def came(self, message: bytes) -> None:
         """The client sent a message. A CallError ends the call."""
@@ -182,7 +182,7 @@ class CallListener(Protocol):
         ...
 
     def wrote(self) -> None:
-        """The message that was put is sent."""
+        """The message of the last :meth:`Call.put` is sent."""
         ...
 
     def lost(self) -> None:
@@ -195,7 +195,7 @@ class CallListener(Protocol):
 Begin: TypeAlias = Callable[[Call, bytes, Reply], bool]
 # Returning ends the call with OK, a CallError with its status, any other exception with INTERNAL.
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]
-# Called when a call begins; None: the call has got a task.
+# Called when a call begins; None: it has given the call a task (``go_on``).
 Open: TypeAlias = Callable[[Call], CallListener | None]
 
 

@@ -35,7 +35,7 @@ class Caller:
     """The client of a call.
 
     Attributes:
-        version: of the client's library, as it says.
+        version: of the client's library, as the client says.
         address: host:port of its side of the connection.
         timeout_ms: how long it waits for the answer; None: as long as it takes.
         user: the access key; empty: it has none.
@@ -101,7 +101,7 @@ def _caller(call: Call, *, checked: bool) -> Caller:
         )
     language = call.metadata.get("x-mq-language", "").upper()
     sent = authorization(call.metadata)
-    # Interned: the calls of a client that wait, and what is kept of the client, share these texts.
+    # Interned: the waiting calls of a client and its entry among the clients share these texts.
     return Caller(
         intern(client_id),
         _LANGUAGES.get(language, Language.OTHER),

@@ -46,12 +46,12 @@ class Shared:
     """The state that all gRPC connections of one broker share.
 
     Attributes:
-        receiving: the buffer of all of them; one has used up its bytes before the next one receives.
+        receiving: the read buffer of all connections; each has used up its bytes before the next one reads.
         work: the calls under way that have a task.
-        waiting: what is not done when the broker stops, and has no task.
-        deadlines: of all calls.
-        stopping: no call begins any more.
-        connections: those that are open.
+        waiting: calls without a task, and answers under way, which a stopping broker still waits for.
+        deadlines: the deadlines of all calls.
+        stopping: whether the broker stops, so that no call begins.
+        connections: the open connections.
         seats: where connections are counted.
     """
 
@@ -388,7 +388,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.go_on(call, lambda call: call.write_framed(data))
 
     def refuse_waiting(self) -> None:
-        """End the calls whose message has not come, or that wait for more."""
+        """End the calls that wait for a message of their client."""
         for call in list(self._calls.values()):
             if call.handler is not None or call.listener is not None:
                 self.end(call, CallError(GrpcStatus.UNAVAILABLE, _STOPS))

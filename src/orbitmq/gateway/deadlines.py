@@ -1,4 +1,4 @@
-"""Deadlines of calls: those of all connections, in slots of time, with one timer of the event loop."""
+"""The deadlines of the calls of all connections, in slots of time, with one timer of the event loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import heapq
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-# Deadlines are rounded up to slots of this length: the client's own clock has ended the call by then.
+# Deadlines are rounded up to slots of this length: the client has given the call up by then.
 SLOT_MS: Final = 50
 
 C = TypeVar("C")
 
 
 class Deadlines(Generic[C]):
-    """Calls by the slot in which their time is over.
+    """Calls by the slot of time in which their deadline is.
 
     Args:
-        expired: called with each call whose time is over.
+        expired: called with each call whose deadline has passed.
     """
 
     def __init__(self, expired: Callable[[C], object]) -> None:
@@ -28,7 +28,7 @@ class Deadlines(Generic[C]):
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: C, timeout_ms: int) -> dict[C, None]:
-        """Note a call; gives the calls of its slot. A call removed from them has no deadline."""
+        """Add a call. Returns the calls of its slot; to remove a call from them removes its deadline."""
         slot = int((self._loop.time() * 1000 + timeout_ms) // SLOT_MS) + 1
         due = self._slots.get(slot)
         if due is None:

@@ -62,7 +62,7 @@ class StreamOutbox:
     def __init__(self, room: Room, call: Call) -> None:
         self._room = room
         self._call = call
-        # None while they are empty, as on most streams: an empty deque takes 700 bytes.
+        # None while there are no commands, as on most streams: an empty deque takes 700 bytes.
         self._answers: deque[bytes] | None = None
         self._questions: deque[bytes] | None = None
         self._bytes = 0

@@ -58,9 +58,12 @@ class GrpcPeer:
         user: the user whose keys it brought first; empty: it brought none.
         group: of a consumer.
         topics: that a producer sends to, in the order in which it named them; None: none.
-        wanted: what a consumer subscribes to; None until it has said it. wanted_ms: when it said that.
-        streams: its Telemetry streams; lost_ms: since when there is none, None: it never had one, or has one.
-        since_ms: when it called first; seen_ms: when it called last.
+        wanted: what a consumer subscribes to; None until the client has said it.
+        wanted_ms: when it said that.
+        streams: its Telemetry streams.
+        lost_ms: since when there is no stream; None: there is one, or there never was one.
+        since_ms: when the client called first.
+        seen_ms: when it called last.
     """
 
     __slots__ = (

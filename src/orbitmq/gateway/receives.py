@@ -50,7 +50,7 @@ ANSWER_BEFORE_MS: Final = 1500
 AT_ONCE_MS: Final = 1
 # Responses that are written together.
 PIECE_BYTES: Final = 64 * 1024
-# Requests with longer names and expressions are not shared.
+# Only requests with names and expressions up to this length are shared.
 _SHARED_BYTES: Final = 1024
 
 
@@ -88,12 +88,12 @@ class _Taken:
 
 @lru_cache(maxsize=1000)
 def _shared(asked: _Asked) -> _Asked:
-    """A request that many receives share while they wait: the members of a group ask for the same."""
+    """The request, as one object for all receives that ask for the same, as the members of a group do."""
     return asked
 
 
 class _Way(Protocol):
-    """How a receive is answered: a call without a task, or what a task waits for."""
+    """Through which a receive is answered: a call without a task, or :class:`_Awaited`."""
 
     @property
     def gone(self) -> Signal: ...
@@ -108,7 +108,7 @@ class _Way(Protocol):
 
 
 class _Awaited:
-    """The end of a receive whose call has a task: what is left to do."""
+    """Hands the handler that answers a receive to the task of its call."""
 
     def __init__(self, call: Call) -> None:
         self.gone = call.gone
@@ -252,7 +252,7 @@ class Receives:
         for client in list(self._waiting):
             client.stop()
 
-    # -- for those that wait ---------------------------------------------------------------------------
+    # -- for waiting clients ---------------------------------------------------------------------------
 
     def give(self, way: _Way, who: Caller, asked: _Asked, popped: Popped) -> None:
         """Answer with what was popped."""
@@ -284,7 +284,7 @@ class Receives:
         self._pops.leave(client.asked.pop, client)
 
     def forget(self, client: _Waiting) -> None:
-        """A client waits no longer."""
+        """Remove a client from those that wait."""
         self._waiting.pop(client, None)
 
     # -- what is wanted --------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Receives:
             expression=expression,
             expression_type=kind,
             ordered=config.consume_message_orderly,
-            # Elsewhere it means nothing, and would make each request another one.
+            # Only FIFO groups use the attempt id. In others it would keep equal requests from being shared.
             attempt_id=(request.attempt_id or None) if config.consume_message_orderly else None,
         )
         asked = _Asked(

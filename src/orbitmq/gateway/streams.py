@@ -42,11 +42,11 @@ class Carrier(Protocol):
         ...
 
     def answer(self, call: StreamCall, data: bytes) -> None:
-        """Answer a call without a task with framed messages, and end it."""
+        """Send framed messages as the whole answer of a call without a task, and end it."""
         ...
 
     def go_on(self, call: StreamCall, handler: Handler) -> None:
-        """Give a call without a task its task."""
+        """Go on with a call without a task in a task."""
         ...
 
     def end(self, call: StreamCall, error: CallError | None) -> None:
@@ -65,13 +65,14 @@ class StreamCall:
         stream: its number.
         ended: nothing more comes from the client.
         answered: the headers of the answer are out.
-        counts: among the calls under way until it ends; False: its task counts, or it was refused.
-        direct: does the call without a task when its message has come; None: it does not wait for that.
-        handler: starts it with a task while its message has not come.
-        listener: hears of its messages, which come one after the other; None: it has a task, or one message.
-        due: the calls whose time is over with its own; None: it has no deadline.
-        arrival: is to know of the answer's arrival, until that is sent; None: nothing is.
-        out: what is left of the message that goes out.
+        counts: whether it is counted among the calls under way until it ends; False: its task is counted
+            instead, or it was refused.
+        direct: does the call without a task when its only message has come; None: it does not wait for that.
+        handler: does the call with a task, if ``direct`` does not.
+        listener: is called with its messages; None: the call has a task, or one message only.
+        due: the calls in the slot of its deadline; None: it has no deadline.
+        arrival: is called when the client has the whole answer; None: nothing waits for that.
+        out: the part of the current message that is not sent yet.
     """
 
     __slots__ = (
@@ -106,7 +107,7 @@ class StreamCall:
         self._queue: deque[tuple[bool, bytes]] | None = None
         self._failure: CallError | None = None
         self._held = 0
-        # The bytes of the message that was put and is not sent.
+        # The size of the message of :meth:`put` until it is sent.
         self._put = 0
         self._wake: asyncio.Future[None] | None = None
         self._written: asyncio.Future[None] | None = None
@@ -174,7 +175,7 @@ class StreamCall:
             listener.lost()
 
     def expire(self) -> None:
-        """The time of the call is over."""
+        """The deadline of the call has passed."""
         text = f"not done within {self.timeout_ms} ms"
         self._carrier.end(self, CallError(GrpcStatus.DEADLINE_EXCEEDED, text))
 
@@ -244,7 +245,7 @@ class StreamCall:
         """The next message that has come; None: there is none now.
 
         Raises:
-            CallError: what came is no message.
+            CallError: the bytes that came are no message.
         """
         if self._queue:
             packed, message = self._queue.popleft()

@@ -14,7 +14,7 @@ from orbitmq.wire.bodies.client import SubscriptionData
 
 ALL: Final = "*"
 _SEPARATOR = "||"
-# Longer subscriptions are not shared.
+# Only subscriptions up to this length are shared.
 _SHARED_BYTES = 1024
 
 

@@ -32,7 +32,7 @@ from orbitmq.wire.errors import RemotingError
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 # How many clients of a group get their new settings in one turn of the event loop.
 _SLICE: Final = 100
-# Longer settings are not shared among streams.
+# Only settings up to this length are shared among streams.
 _SHARED_BYTES: Final = 1024
 _TOO_MUCH: Final = "this connection's settings and answers are more than can be held; read them, send fewer"
 
@@ -105,7 +105,7 @@ class _Told:
 
 
 class Telemetry:
-    """Serves the streams. None of them has a task."""
+    """Serves the Telemetry streams. They have no tasks."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Telemetry:
     # -- what clients send -----------------------------------------------------------------------------
 
     def came(self, told: _Told, message: bytes) -> None:
-        """Take a command of a client. One that is refused ends the stream."""
+        """Handle a command of a client. A refused command ends the stream."""
         who, outbox = told.who, told.outbox
         try:
             self._take(told, parse(schema.TelemetryCommand, message))
@@ -265,7 +265,7 @@ async def _refuse(error: RefusalError, call: Call) -> None:
 
 @lru_cache(maxsize=1000)
 def _shared(data: bytes) -> bytes:
-    """Bytes that many streams keep: the members of a group send and get the same settings."""
+    """The bytes, as one object for all streams with the same settings, as the members of a group have."""
     return data
 
 

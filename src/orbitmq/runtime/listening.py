@@ -23,7 +23,7 @@ def cannot_listen(host: str, port: int, settings: str, error: OSError) -> StartE
         settings: those that name the address.
     """
     shown = f"[{host}]" if ":" in host else host
-    # The loops' own texts name the address once more.
+    # The texts of the event loops would name the address a second time.
     why = os.strerror(error.errno) if error.errno else str(error)
     hint = _HINTS.get(error.errno or 0, "")
     return StartError(f"cannot listen on {shown}:{port} ({settings}): {why}{hint}")

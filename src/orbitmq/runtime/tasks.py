@@ -97,7 +97,7 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[T]:
 async def in_batches(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
     """The items of a long loop in lists of ``size``; after each the event loop does its other work.
 
-    As :func:`in_slices`, for work that is done for many items at once.
+    As :func:`in_slices`, for work on many items at once.
     """
     rest = iter(items)
     while batch := list(islice(rest, size)):

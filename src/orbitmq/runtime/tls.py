@@ -59,7 +59,8 @@ def server_context(
     context.options |= ssl.OP_NO_RENEGOTIATION
     # Forward secrecy (ECDHE): a stolen private key does not decrypt earlier connections.
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
-    # OpenSSL makes two for each handshake. A client that comes again gets a new one then.
+    # OpenSSL makes two session tickets for each handshake by default. One is enough: a resumed session gets
+    # a new one.
     context.num_tickets = 1
     if protocols:
         context.set_alpn_protocols(list(protocols))
@@ -169,18 +170,18 @@ class TlsLayer(asyncio.BufferedProtocol):
     # -- the handshake, and the end ----------------------------------------------------------------------
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake, for which bytes have come; whether it is done."""
+        """Go on with the handshake as bytes have come. Returns whether it is done."""
         if self._turns is None:
             return self._step()
         if not self._waits and self._transport is not None:
             self._waits = True
-            # What the client sends until its turn comes waits in the system.
+            # Bytes that come before its turn wait in the socket's buffer.
             self._transport.pause_reading()
             self._turns.wait(self._go_on)
         return False
 
     def _go_on(self) -> None:
-        """Its turn has come."""
+        """Go on with the handshake: its turn has come."""
         self._waits = False
         transport = self._transport
         if transport is not None and not transport.is_closing():
@@ -189,7 +190,7 @@ class TlsLayer(asyncio.BufferedProtocol):
                 self.records.go_on()
 
     def _step(self) -> bool:
-        """A step of the handshake; whether it is done."""
+        """Take a step of the handshake. Returns whether it is done."""
         try:
             self._session.do_handshake()
         except ssl.SSLWantReadError:
@@ -214,7 +215,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self.close()
 
     def broken(self, error: ssl.SSLError) -> None:
-        """What has come cannot be decrypted."""
+        """Received bytes cannot be decrypted."""
         self.error = error
         self._failed("TLS that cannot be read", error.reason or str(error))
 
@@ -226,7 +227,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._end_timer()
         if self._transport is not None and not self._transport.is_closing():
             self._on_failure(kind, text)
-            # The transport is not aborted: the alert that tells the other side is on its way.
+            # The transport is closed, not aborted, so that the alert still reaches the other side.
             self.records.flush()
             self._transport.close()
 

@@ -19,17 +19,17 @@ READ_BYTES: Final = 64 * 1024
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes that one record of TLS carries."""
 KEPT_BYTES: Final = 64 * 1024
-"""How much is encrypted before the transport gets it: OpenSSL's buffer never shrinks."""
+"""Most bytes that are encrypted before the transport gets them: OpenSSL's buffer never shrinks."""
 
 Data = bytes | bytearray | memoryview
 _of_thread = threading.local()
 
 
 class Owner(Protocol):
-    """What a connection does beside its bytes."""
+    """The part of a connection that makes the handshake and handles its end."""
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake, for which bytes have come; whether it is done."""
+        """Go on with the handshake as bytes have come. Returns whether it is done."""
         ...
 
     def ended(self) -> None:
@@ -37,7 +37,7 @@ class Owner(Protocol):
         ...
 
     def broken(self, error: ssl.SSLError) -> None:
-        """What has come cannot be decrypted."""
+        """Received bytes cannot be decrypted."""
         ...
 
 
@@ -45,11 +45,12 @@ class TlsRecords:
     """The bytes of one connection.
 
     Args:
-        session: of OpenSSL.
-        encrypted, to_send: what the session reads and writes.
+        session: OpenSSL's side of the connection.
+        encrypted: received bytes, which the session reads.
+        to_send: encrypted bytes, which the session writes.
 
     Attributes:
-        open: the handshake is done.
+        open: whether the handshake is done.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TlsRecords:
         self._owner: Owner | None = owner
         self._encrypted = encrypted
         self._to_send = to_send
-        # Without a look-up for each message.
+        # Kept as attributes, so that no message costs a look-up.
         self._receive = encrypted.write
         self._read = cast("Callable[[int, Any], int]", session.read)
         self._pending = session.pending
@@ -76,7 +77,7 @@ class TlsRecords:
         self._fault: ssl.SSLError | None = None
 
     def begin(self, below: asyncio.Transport) -> None:
-        """Take the transport below."""
+        """Set the transport that carries the encrypted bytes."""
         self._send, self._is_closing = below.write, below.is_closing
 
     def give_to(self, get_buffer: Callable[[int], Any], buffer_updated: Callable[[int], None]) -> None:
@@ -85,7 +86,7 @@ class TlsRecords:
         self._buffer_updated = buffer_updated
 
     def end(self) -> None:
-        """Let everything go: the transport has ended."""
+        """Release everything, as the transport has ended."""
         self.open = False
         self._owner = self._send = self._get_buffer = self._buffer_updated = None
         self._is_closing = _is_closing
@@ -97,16 +98,16 @@ class TlsRecords:
         return self._buffer
 
     def received(self, count: int) -> None:
-        """``count`` bytes came into the room."""
+        """Handle ``count`` bytes that were read into the room."""
         self.take(self._buffer[:count])
 
     def take(self, data: Data) -> None:
-        """These bytes came."""
+        """Handle received bytes."""
         self._receive(data)
         self.go_on()
 
     def go_on(self) -> None:
-        """Work on what has come."""
+        """Go on with the handshake, or decrypt what was received."""
         self._working = True
         try:
             if self.open or (self._owner is not None and self._owner.shake_hands()):
@@ -134,7 +135,7 @@ class TlsRecords:
                 self._owner.ended()
 
     def _fill(self, room: Any, size: int) -> int:
-        """Decrypt what there is place for; how many bytes it was. Notes whether there is more, or an end."""
+        """Decrypt as much as fits; returns the number of bytes. Notes whether there is more, or an end."""
         filled = 0
         self._more = False
         while filled < size:
@@ -199,14 +200,14 @@ class TlsRecords:
             left = memoryview(left)[written:] if written < len(left) else b""
 
     def flush(self) -> None:
-        """Give the transport what is encrypted."""
+        """Give the encrypted bytes to the transport."""
         data = self._take_encrypted()
         if data and self._send is not None and not self._is_closing():
             self._send(data)
 
 
 def _is_closing() -> bool:
-    """Of a connection without a transport."""
+    """Stands for ``is_closing`` of a transport that has ended."""
     return True
 
 

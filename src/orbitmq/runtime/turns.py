@@ -1,4 +1,4 @@
-"""Pieces of work that take turns: one in each iteration of the event loop, beside all else that it does."""
+"""Work in turns: each iteration of the event loop does one piece, and its other work goes on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Work that waits for its turn. Each waiter waits once, so there are as many as there are waiters."""
+    """Pieces of work that wait for their turn: at most one of each handshake, so connections limit them."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Do this in an iteration of the loop of its own, behind what waits already."""
+        """Do this work in an iteration of the loop of its own, after the work that waits already."""
         self._waiting.append(work)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next)

@@ -22,7 +22,7 @@ from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.errors import RemotingError
 
-# The roles in which users and rules are changed by requests. A slave's own ones are those of its master.
+# The roles in which requests change users and rules. A slave takes them from its master.
 _CHANGES = frozenset({*TAKES_MESSAGES, Role.ACTING_MASTER})
 
 
@@ -34,8 +34,8 @@ class BrokerAccess(Component):
 
     Args:
         written: returns when the changes of the tables are on the device.
-        kept: how secrets stand in files.
-        rewrite: has the file of a table written soon, though nothing changed.
+        kept: how secrets are written in files.
+        rewrite: writes the file of a table soon, although none of its values has changed.
         accounts: files of ACL 1.0 whose accounts become users and rules; None: there are none to take over.
     """
 
@@ -94,10 +94,10 @@ class BrokerAccess(Component):
         )
 
     def _counts(self, deleted: bool) -> bool:
-        """Whether a change here is later than all that are known.
+        """Whether a change made here gets a number, so that it is later than all known changes.
 
-        Users of the settings are made at each start where they are missing: that undoes no change of another
-        broker. A master's settings bring a deleted user back.
+        A start makes users of the settings that are missing. They get no number, so they undo no change of
+        another broker; only at a master does the start bring a deleted user back.
         """
         if not self._started:
             return deleted and self._config.broker_id == MASTER_ID
@@ -137,7 +137,7 @@ class BrokerAccess(Component):
     def _apply_user(self, name: str, value: Mapping[str, Any] | None) -> None:
         user = None if value is None else User.from_plain(name, value)
         if user == self.users.get(name):
-            # A master tells all users whenever a link begins: requests of unchanged ones wait on.
+            # A master sends all users whenever a link begins: waiting requests of unchanged users go on.
             self._same(USERS, name, user)
         elif user is None:
             self.users.remove(name)
@@ -145,7 +145,7 @@ class BrokerAccess(Component):
             self.users.put(user)
 
     def _same(self, table: str, name: str, value: object) -> None:
-        """A received change leaves the value as it is. It may be later all the same."""
+        """Note the number of a received change that leaves the value as it is."""
         if self._last.is_news(table, name, deleted=value is None):
             self._last.changed(table, name, deleted=value is None)
             self._feed.changed(table, name, value)

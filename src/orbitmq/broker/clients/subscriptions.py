@@ -115,7 +115,7 @@ class Subscriptions:
         return None
 
     def _share(self, said: _Member) -> None:
-        """Keep equal subscriptions once: groups have ten thousand members, and all want the same."""
+        """Keep equal subscriptions once: a group may have ten thousand members with the same subscription."""
         alike = next(iter(self._by_wishes[said.wishes]))
         known = self._members.get(alike)
         if known is not None and known.wishes == said.wishes:

@@ -17,9 +17,9 @@ class AccessHandlers(HandlerFamily):
     """Changes and listings.
 
     Args:
-        revealing: answers with secrets in place of those of ``by_code``, for connections on which nobody else
-            can read them: over TLS, or from this machine.
-        behind_proxies: whether clients come through proxies: then an address of this machine proves nothing.
+        revealing: handlers that show secrets, in place of ``by_code`` on connections that nobody else can
+            read: over TLS, or from this machine.
+        behind_proxies: whether clients connect by proxies: then an address of this machine proves nothing.
     """
 
     def __init__(self, by_code: Answers, revealing: Answers, *, behind_proxies: bool) -> None:

@@ -19,7 +19,7 @@ from orbitmq.wire.errors import RemotingError
 # master hands additions and moved offsets to its master.
 _KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
 # Deletions are refused at an acting master: its returning master still has the topic and would restore it.
-# Users and rules record their deletions, so these last.
+# Deletions of users and rules are taken there: each has a record, which the master compares with its own.
 _DELETES = frozenset({Role.MASTER})
 ROLES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,

@@ -127,8 +127,8 @@ class ConsumeProgress:
         return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
 
     async def sums(self) -> dict[str, dict[str, TopicProgress]]:
-        """Every group's progress in each topic, all queues together: a small part of what
-        :meth:`of_all_groups` tells, for a small part of its time.
+        """Every group's progress in each topic, as the sums of its queues: shorter and faster than
+        :meth:`of_all_groups`.
         """
         found: dict[str, dict[str, TopicProgress]] = {}
         # The ends of a topic's queues are read once for all of its groups.

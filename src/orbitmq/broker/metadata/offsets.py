@@ -58,7 +58,7 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
         self._pulled_lately: set[str] = set()
-        # Each ``topic@group`` whose progress changed since somebody asked; None: nobody has asked.
+        # Each ``topic@group`` that has moved since the last :meth:`take_moved`; None: it was never called.
         self._moved: set[str] | None = None
         # Sources of pulls that are noted here later.
         self._hear: Callable[[], None] = lambda: None
@@ -142,7 +142,8 @@ class ConsumerOffsets:
         """Each ``topic@group`` with changed offsets, pulls or resets since the last call.
 
         Returns:
-            None at the first call, when it is not known. Queues that pops deal out may move without it.
+            None at the first call: nothing was recorded before it. Queues from which messages are popped may
+            change without being listed.
         """
         self._hear()
         moved, self._moved = self._moved, set()

@@ -15,12 +15,12 @@ from orbitmq.wire.bodies.topic import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """The ends of a topic's queues, and what came before them.
+    """The ends of a topic's queues, and the messages and bytes before them.
 
     Attributes:
-        all: of the queues that are read or written.
-        readable: of those that are read.
-        messages: their sum: all messages that the topic ever got.
+        all: the ends of the queues that are read or written.
+        readable: the ends of those that are read.
+        messages: the sum of ``all``: the messages that the topic ever got.
         bytes_in: bytes of the records that it got since the start.
     """
 
@@ -37,7 +37,7 @@ class TopicEnds:
     """Reads the ends of queues from the store.
 
     Attributes:
-        changed: the topics that got messages, or that have other queues, since the last scrape.
+        changed: the topics that got messages or another number of queues since the last scrape.
     """
 
     def __init__(self, store: MessageStore, topics: TopicConfigs) -> None:
@@ -48,12 +48,12 @@ class TopicEnds:
         self.changed: set[str] = set()
 
     def begin(self) -> None:
-        """A scrape begins: read all anew, and forget topics that the last scrape did not ask for."""
+        """Begin a scrape: read all ends anew, and forget topics that the last scrape did not ask for."""
         self._before, self._now = self._now, {}
         self.changed = set()
 
     def of(self, topic: str) -> TopicTotals:
-        """The ends of this scrape; without queues for a topic that there is not."""
+        """The ends as of this scrape; :data:`NOTHING` for a topic that does not exist."""
         found = self._now.get(topic)
         if found is None:
             config = self._topics.get(topic)

@@ -8,7 +8,7 @@ from orbitmq.monitoring.exposition import LabelRows
 
 
 class LabelBatches:
-    """The labels of series that are written in batches, each scrape the same ones as a rule.
+    """The labels of series that are written in batches, mostly the same ones at each scrape.
 
     Args:
         names: of the labels.
@@ -20,7 +20,7 @@ class LabelBatches:
         self._number = 0
 
     def begin(self) -> None:
-        """A scrape begins with its first batch."""
+        """Begin a scrape with the first batch."""
         self._number = 0
 
     def of(self, rows: Sequence[tuple[str, ...]]) -> LabelRows:
@@ -33,5 +33,5 @@ class LabelBatches:
         return found
 
     def end(self) -> None:
-        """The scrape has ended: forget batches that it did not need."""
+        """End a scrape: forget the batches that it did not need."""
         del self._batches[self._number :]

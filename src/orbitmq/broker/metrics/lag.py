@@ -1,6 +1,6 @@
 """The figures of how far groups are behind: five series of each group and topic, two more of each queue.
 
-A scrape of each second meets the same groups and topics: their labels are prepared once, a hundred at a time.
+Groups and topics are mostly the same at each scrape: their labels are prepared once, a hundred at a time.
 """
 
 from __future__ import annotations
@@ -75,10 +75,16 @@ def _write_queues(families: Sequence[MetricFamily], batch: ReadBatch, now: int) 
 
 def _families(text: Exposition) -> Sequence[MetricFamily]:
     return (
-        text.family("rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not done"),
-        text.family("rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the oldest of these"),
+        text.family("rocketmq_consumer_lag_messages", "gauge", "Messages that the group has not consumed"),
         text.family(
-            "rocketmq_consumer_inflight_messages", "gauge", "Messages that the group has, and has not done"
+            "rocketmq_consumer_lag_latency_milliseconds",
+            "gauge",
+            "Age of the oldest message that the group has not consumed",
+        ),
+        text.family(
+            "rocketmq_consumer_inflight_messages",
+            "gauge",
+            "Messages that the group has read and not consumed yet",
         ),
         text.family(
             "rocketmq_consumer_queueing_latency_milliseconds",
@@ -94,9 +100,13 @@ def _queue_families(text: Exposition) -> Sequence[MetricFamily]:
         text.family(
             "orbitmq_consumer_queue_lag_messages",
             "gauge",
-            "Messages of the queue that the group has not done",
+            "Messages of the queue that the group has not consumed",
         ),
-        text.family("orbitmq_consumer_queue_lag_latency_milliseconds", "gauge", "Age of the oldest of these"),
+        text.family(
+            "orbitmq_consumer_queue_lag_latency_milliseconds",
+            "gauge",
+            "Age of the oldest message of the queue that the group has not consumed",
+        ),
     )
 
 

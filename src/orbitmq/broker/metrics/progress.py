@@ -15,11 +15,11 @@ from orbitmq.broker.metrics.read_topics import ReadBatch, ReadTopic
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# The end of the log, which the system has in memory as a rule: it was written not long ago.
+# This much of the end of the log was written lately, so the operating system mostly has it in memory.
 HOT_BYTES = 64 * 1024 * 1024
-# Times of messages that are kept, twice: those that no scrape asks for any more are forgotten by and by.
+# Most times in each of two tables. A full one replaces the older one: times that no scrape uses are lost.
 MAX_TIMES = 20_000
-# Queues that pops deal out, looked at in one turn of the event loop.
+# Popped queues that are looked at in one turn of the event loop.
 DEALT_PER_TURN = 5_000
 
 
@@ -28,10 +28,12 @@ class ConsumedQueue:
     """A group's progress in a queue.
 
     Attributes:
-        done, read: the offset after the last message that is finished in order, and that was read.
+        done: the offset after the last message up to which all are consumed.
+        read: the offset after the last message that was read.
         end: the offset after the newest message.
-        in_flight: messages that were read and are not finished.
-        oldest_lagging_ms, oldest_ready_ms: when the first unfinished and unread one was stored; 0: none.
+        in_flight: messages that were read and are not consumed.
+        oldest_lagging_ms: when the first message at or after ``done`` was stored; 0: there is none.
+        oldest_ready_ms: when the first message at or after ``read`` was stored; 0: there is none.
     """
 
     queue_id: int
@@ -48,33 +50,33 @@ class ConsumedQueue:
 
 
 class GroupProgress:
-    """Computes the numbers of batches, as far as they have changed."""
+    """Computes the progress of the groups in a batch, as far as it has changed."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets, ends: TopicEnds) -> None:
         self._store = store
         self._offsets = offsets
         self._ends = ends
-        # When messages were stored at which groups stand or stood, by their places in the log.
+        # When the messages at the offsets of groups were stored, by their places in the log.
         self._times: dict[int, int] = {}
         self._older_times: dict[int, int] = {}
-        # The beginning of the log, and whether queues are shown: numbers hold as long as both do.
+        # The beginning of the log, and whether queues are shown: a change of either makes all numbers stale.
         self._holds: tuple[int, bool] = 0, False
         self._all = True
         self._complete = False
         self._moved: Set[str] = set()
-        # Topics and groups of queues that pops deal out, and with those of the last scrape.
+        # The (topic, group) pairs with popped queues now, and those with any now or at the last scrape.
         self._dealt: set[tuple[str, str]] = set()
         self._dealing: set[tuple[str, str]] = set()
 
     async def begin(self, *, queues: bool) -> None:
-        """A scrape begins.
+        """Begin a scrape.
 
         Args:
             queues: whether the numbers of single queues are asked for.
         """
         holds = self._store.min_commit_log_offset, queues
         moved = self._offsets.take_moved()
-        # A scrape that did not come to its end has not looked at all that had moved.
+        # A scrape that broke off has not looked at everything that had moved.
         self._all = moved is None or holds != self._holds or not self._complete
         self._holds, self._moved, self._complete = holds, moved or set(), False
         dealt = set()
@@ -83,15 +85,15 @@ class GroupProgress:
         self._dealt, self._dealing = dealt, self._dealt | dealt
 
     def end(self) -> None:
-        """The scrape has looked at all batches, or left them out."""
+        """End a scrape that has looked at all batches or left them out."""
         self._complete = True
 
     def left_out(self, batch: ReadBatch) -> None:
-        """This scrape does not show the batch."""
+        """Note that this scrape does not show the batch."""
         batch.known = False
 
     async def look(self, batch: ReadBatch, serving: Callable[[], bool]) -> None:
-        """Bring the numbers of a batch up to date, while the broker serves."""
+        """Bring the numbers of a batch up to date; stop when the broker serves no more."""
         found = [(number, self._queues(batch.topics[number])) for number in self._changed(batch)]
         if not found:
             return
@@ -153,16 +155,16 @@ class GroupProgress:
             next_one = max(done, reads[queue]) if queue in reads else done
             read = min(end, max(next_one, pulled_by_queue.get(queue, 0)))
             popped = offsets.in_flight(group, each.source, queue) if is_dealt else None
-            # Of messages that pops handed out, those behind one in flight may be finished.
+            # Messages that were popped after one in flight may be consumed already.
             in_flight = read - done if popped is None else read - next_one + popped
             found.append(ConsumedQueue(queue, done, read, end, in_flight))
         return found
 
     def _look_at_times(self, each: ReadTopic, queues: Sequence[ConsumedQueue], border: int) -> list[int]:
-        """Read when the messages were stored at which the group stands.
+        """Find when the messages at the offsets of a group were stored.
 
         Returns:
-            The places in the log of those that were not read: they are unknown, and lie before ``border``.
+            The places of messages before ``border`` in the log whose times are not known: they were not read.
         """
         topic = each.source
         cold: list[int] = []
@@ -199,7 +201,7 @@ def _set(batch: ReadBatch, number: int, queues: Sequence[ConsumedQueue], *, of_q
     batch.in_flight[number] = sum([queue.in_flight for queue in queues])
     batch.lagging_ms[number] = _oldest([queue.oldest_lagging_ms for queue in queues])
     batch.ready_ms[number] = _oldest([queue.oldest_ready_ms for queue in queues])
-    # The retry topic of pops has one queue, whose numbers these are.
+    # A retry topic of pops has one queue: the numbers of the topic are those of the queue.
     shown = queues if of_queues and not batch.topics[number].is_retry else ()
     batch.queue_lag[number] = [queue.lag for queue in shown]
     batch.queue_lagging_ms[number] = [queue.oldest_lagging_ms for queue in shown]

@@ -1,7 +1,7 @@
 """Which groups read which topics: as their members subscribe, else as their offsets say.
 
-A group that pops reads two topics at a time: the topic itself, and the retry topic that its messages come
-again in. RocketMQ shows both under the topic's name and tells them apart by the label ``is_retry``.
+A group that pops reads two topics: the topic itself, and the retry topic through which its failed messages
+come again. RocketMQ shows both under the topic's name and tells them apart by the label ``is_retry``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from orbitmq.monitoring.exposition import LabelRows
 from orbitmq.runtime.tasks import in_batches
 from orbitmq.wire.bodies.client import ConsumeType
 
-# Groups with a topic whose series are written in one turn of the event loop: about a millisecond when all
-# have changed, a tenth of it when none has.
+# Pairs of a group and a topic whose series are written in one turn of the event loop: about a millisecond
+# when all have changed, a tenth of it when none has.
 PER_BATCH: Final = 100
 GROUPS_PER_TURN: Final = 500
 
@@ -61,15 +61,17 @@ class ReadTopic(NamedTuple):
 
 
 class ReadBatch:
-    """Some groups with their topics, and their progress there as the last scrape found it, each in its place.
+    """Pairs of a group and a topic, and the progress of each as the last scrape found it, at the same index.
 
     Attributes:
-        keys, sources, pairs: of all of them.
+        keys, sources, pairs: those of all the :class:`ReadTopic` in the batch.
         retries: the retry topics among the sources.
-        known: whether the numbers below hold, but for what has changed since the last scrape.
-        lag, in_flight: messages that the group has not done, and those of them that it has got.
-        lagging_ms, ready_ms: when the oldest message that it has not done, or not got, was stored; 0: none.
-        queue_lag, queue_lagging_ms: the same of each queue, when they are asked for.
+        known: whether the numbers below were true at the last scrape.
+        lag: messages that the group has not consumed.
+        in_flight: those of them that the group has read.
+        lagging_ms: when the oldest message that is not consumed was stored; 0: there is none.
+        ready_ms: when the oldest message that is not read was stored; 0: there is none.
+        queue_lag, queue_lagging_ms: the same of each queue, when the scrape shows queues.
     """
 
     def __init__(self, topics: Sequence[ReadTopic]) -> None:
@@ -102,7 +104,7 @@ class ReadBatch:
 
 
 class _Known(NamedTuple):
-    """The topics of a group, and what they were found by: its subscriptions, or versions of tables."""
+    """The topics of a group, and the subscriptions and versions of tables from which they were found."""
 
     subscribed: Set[str]
     by: tuple[object, ...]
@@ -130,7 +132,7 @@ class ReadTopics:
         self._batches: list[ReadBatch] = []
 
     async def batches(self) -> Sequence[ReadBatch]:
-        """The topics of all groups, the same batches as before but for those with changes."""
+        """The topics of all groups in batches. A batch with the same topics is the same object as before."""
         groups = [config.group_name for config in self._groups]
         known: dict[str, _Known] = {}
         for number, group in enumerate(groups, start=1):
@@ -175,12 +177,12 @@ class ReadTopics:
                     yield _read_topic(Row(group, topic, "true", is_system), retry)
 
     def _retry_topic(self, group: str, topic: str) -> str:
-        """The topic in which the messages that the group popped come again; empty: there is none."""
+        """The retry topic of the group's pops of this topic; empty: there is none."""
         found = next(self._sources.retry_topics(topic, group), None)
         if found is None:
             return ""
         name = found.topic_name
-        # The name may be that of another group's own retry topic: a_b is a group, or a and b are.
+        # Another group's own retry topic may have the same name: group a_b, or group a with topic b.
         own = name.removeprefix(RETRY_PREFIX) in self._groups
         return "" if own and self._offsets.kept_queues(f"{name}{SEPARATOR}{group}") is None else name
 

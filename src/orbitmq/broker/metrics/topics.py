@@ -28,7 +28,7 @@ from orbitmq.runtime.tasks import in_batches, in_slices
 from orbitmq.store import MessageStore
 from orbitmq.wire import pop_info
 
-# Numbers that are taken over in one turn of the event loop.
+# Counters that are read in one turn of the event loop.
 NUMBERS_PER_TURN: Final = 1000
 
 
@@ -89,7 +89,7 @@ class Topics:
         await _write(traffic, self._bytes_labels, await self._by_row(sizes), serving)
 
     async def _by_row(self, counted: Iterable[tuple[tuple[str, str], int]]) -> Mapping[Row, int]:
-        """What was counted by group and topic: a topic and its retry topics of pops are two rows."""
+        """The counters by group and topic; a topic and its retry topics of pops have a row each."""
         found: dict[Row, int] = {}
         async for pair, number in in_slices(counted, NUMBERS_PER_TURN):
             row = self._row(pair)

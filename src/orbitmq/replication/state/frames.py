@@ -26,8 +26,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         anew: in an answer: the sender was killed, and no leader has told it everything since; its tables
             may be some seconds older than acknowledged before. From a leader: it was killed, and serves
             without having asked any broker for the changes that its disk lacks.
-        forgotten: in the last frame of whole tables: deletions of users and rules with this number or a lower
-            one may be missing, though the sender knew of them (:mod:`orbitmq.broker.last_changes`).
+        forgotten: in the last frame of whole tables: deletions of users and rules up to this number may be
+            missing, because the sender has forgotten them (:mod:`orbitmq.broker.last_changes`).
     """
 
     number: int

@@ -18,7 +18,7 @@ from orbitmq.replication.state.inbox import Complete
 
 
 class LaterChanges:
-    """Compares what a peer tells with what is here.
+    """Compares changes that a peer sends with the tables of this broker.
 
     Args:
         make: makes a change.
@@ -34,11 +34,11 @@ class LaterChanges:
         self._feed = feed
         self._make = make
         self._tell = tell
-        # Peers that have told an older value than ours since their last whole tables began.
+        # Links on which an older value than ours has come since the peer's last whole tables began.
         self._behind: set[PeerLink] = set()
 
     def closed(self, link: PeerLink) -> None:
-        """A link is gone."""
+        """Forget a link that has ended."""
         self._behind.discard(link)
 
     def takes(self, link: PeerLink, by_rule: Callable[[FeedEntry], bool], entry: FeedEntry) -> bool:
@@ -53,10 +53,9 @@ class LaterChanges:
         return age is Age.NEWER or (age is not Age.OLDER and by_rule(entry))
 
     def told_all(self, link: PeerLink, complete: Complete) -> None:
-        """A peer has told all that its tables hold: what it has forgotten goes here, too.
+        """Handle the end of a peer's whole tables: remove keys whose deletion the peer has forgotten.
 
-        A peer that tells no user says nothing of users and rules: it asks nobody for keys, or the link is not
-        sealed.
+        Tables without any user prove nothing: the peer requires no keys, or the link is not sealed.
         """
         if USERS not in complete.keys:
             return

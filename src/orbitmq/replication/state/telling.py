@@ -238,7 +238,7 @@ class Telling:
             link.send(FrameKind.STATE, payload)
 
     def tell_recorded(self, link: PeerLink) -> None:
-        """Send our master the tables that record their changes: the later change counts, whoever leads."""
+        """Send users and rules to our master, which takes those that were changed later than its own."""
         sending = self.links.get(link)
         if sending is None:
             return
