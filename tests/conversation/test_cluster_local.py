@@ -131,7 +131,7 @@ async def test_who_cannot_be_asked_is_named(runtime: SimulatedRuntime) -> None:
         Admin(["127.0.0.1:1", cluster.name_server], runtime=runtime) as admin,
     ):
         assert len(await admin.brokers.list()) == 1
-        with pytest.raises(NameServerError, match="no cluster 'Other' with a master"):
+        with pytest.raises(NameServerError, match="no cluster 'Other'; there are: DefaultCluster"):
             await admin.topics.create("TopicA", cluster="Other")
 
 

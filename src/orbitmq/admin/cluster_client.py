@@ -124,7 +124,12 @@ class ClusterClient:
         ]
 
     async def _of_cluster(self, cluster: str | None) -> list[BrokerInfo]:
-        return [b for b in await self.brokers() if cluster in (None, b.cluster)]
+        brokers = await self.brokers()
+        found = [b for b in brokers if cluster in (None, b.cluster)]
+        if brokers and not found:
+            there = ", ".join(sorted({b.cluster for b in brokers}))
+            raise NameServerError(f"the name server knows no cluster {cluster!r}; there are: {there}")
+        return found
 
     async def every_master(self, cluster: str | None = None) -> list[BrokerInfo]:
         """The masters, for a change that has to be made at all of them.
