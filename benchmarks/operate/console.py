@@ -45,6 +45,9 @@ VIEWERS: Final = 10
 LOOKS_EACH_S: Final = 2.0
 COLD_S: Final = 2.1
 """What a page shows may be 2 s old; after this time it asks the brokers again."""
+LOOK_MS: Final = 20
+MOST_LOOKS: Final = 1_000
+"""How often it is looked whether a page is drawn, and for how long: 20 s."""
 PACED: Final = Case(rate=10_000)
 PAGES: Final = (
     "/", "/charts", "/topics", f"/topics/{many_topics.name(5)}", "/groups", f"/groups/{GROUP.format(5)}",
@@ -206,8 +209,13 @@ def _drawn(place: Place, viewer: Viewer) -> dict[str, Found]:
             context.add_cookies(cookies)
             page = context.new_page()
             page.goto(viewer.base)
-            page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+            # The page's policy forbids the eval by which playwright would wait in the page itself.
             told: dict[str, float] = page.evaluate(script)
+            for _ in range(MOST_LOOKS):
+                if told.get("drawn") is not None:
+                    break
+                page.wait_for_timeout(LOOK_MS)
+                told = page.evaluate(script)
             context.close()
             if turn:
                 drawn.append(told["drawn"] / 1000)

@@ -11,7 +11,8 @@ from tests.conversation.console_browser import opened, sent
 
 from orbitmq import ConsumeFrom
 from orbitmq.admin import Admin, GroupSettings
-from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.cluster_client import SIDE_BY_SIDE, ClusterClient
+from orbitmq.message.reserved import dead_letter_topic
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
@@ -164,6 +165,33 @@ async def test_consumers_of_all_groups_come_in_one_answer(orbitmq_world: World) 
         assert counts(codes)[Code.GET_CONSUMER_CONNECTION_LIST] >= 2
         [one] = [one for one in (await admin.clients.list(group="g1")).whole() if one.role == "consumer"]
         assert one.group == "g1"
+
+
+@pytest.mark.behaviour("CS-47")
+async def test_a_broker_is_asked_about_a_few_groups_with_dead_letters_at_a_time(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        await sent(orbitmq_world, dead_letter_topic(f"g{number}"), b"1")
+    now = most = 0
+    ask = ClusterClient.ask
+
+    async def counted(
+        cluster: ClusterClient, address: str, command: Command, *, least_ms: int = 0
+    ) -> Command:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await ask(cluster, address, command, least_ms=least_ms)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(ClusterClient, "ask", counted)
+    async with opened(orbitmq_world) as browser:
+        page = await browser.json("/dead-letters")
+    assert {one["group"]: one["count"] for one in page["groups"]} == {f"g{n}": 1 for n in range(40)}
+    assert most == SIDE_BY_SIDE
 
 
 @pytest.mark.orbitmq(brokers=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orbitmq.admin.answers import Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.cluster_client import ClusterClient, side_by_side
 from orbitmq.admin.group_settings import GroupSettings
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.admin.tables import Tables, is_own
@@ -24,9 +24,6 @@ from orbitmq.wire.bodies.client import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-
-# Most groups of a broker that are asked about at the same time.
-SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +174,8 @@ class ClientAdmin:
 
     async def _consumers(self, broker: BrokerInfo) -> Mapping[str, Sequence[ListedConnection]]:
         names = [name for name in await self._tables.of(broker) if not is_own(name)]
-        line = asyncio.Semaphore(SIDE_BY_SIDE)
-
-        async def one(name: str) -> Sequence[ListedConnection]:
-            async with line:
-                return await self._online(broker, name)
-
-        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+        online = await side_by_side(names, lambda name: self._online(broker, name))
+        return dict(zip(names, online, strict=True))
 
     async def _online(self, broker: BrokerInfo, group: str) -> Sequence[ListedConnection]:
         request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, no_master
+from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, no_master, side_by_side
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant, instant_ms
 from orbitmq.errors import BrokerError
@@ -103,7 +103,7 @@ class DeadLetterAdmin:
         ]
 
         async def look(broker: BrokerInfo) -> Sequence[_Ends]:
-            return [await self._ends(broker, name) for name in names]
+            return await side_by_side(names, lambda name: self._ends(broker, name))
 
         answers = await self._cluster.at_each(await self._cluster.leaders(), look)
         found = [

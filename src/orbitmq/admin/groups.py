@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.admin.answers import IncompleteError, Partial
 from orbitmq.admin.arguments import checks_arguments
-from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
+from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, side_by_side
 from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
 from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.lag_causes import LagReport
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 SERVER_SIDE_RESET = "useServerSideResetOffset"
-# Most requests in flight to one broker when each topic of a group needs one.
-SIDE_BY_SIDE = 16
 
 # By queue: its smallest and its next offset; the new offset of a group.
 Ends = Mapping[MessageQueue, tuple[int, int]]
@@ -213,15 +211,13 @@ class GroupAdmin:
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
         """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""
-        line = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def spans(topic: str) -> Sequence[QueueTimeSpan]:
             request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=group)
-            async with line:
-                answer = await self._cluster.ask(broker.address, request.command())
+            answer = await self._cluster.ask(broker.address, request.command())
             return QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set
 
-        each = await asyncio.gather(*map(spans, topics))
+        each = await side_by_side(topics, spans)
         return {
             span.message_queue: max(0, span.delay_time)
             for found in each

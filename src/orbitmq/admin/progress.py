@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from orbitmq.admin.answers import Answers, Partial
-from orbitmq.admin.cluster_client import ClusterClient
+from orbitmq.admin.cluster_client import ClusterClient, side_by_side
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.admin.tables import is_own
 from orbitmq.message.model import MessageQueue
@@ -18,8 +17,6 @@ from orbitmq.wire.bodies.topic import GroupList
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
-# Most groups of a topic that a broker is asked about at the same time.
-SIDE_BY_SIDE = 16
 _Listed: TypeAlias = list[dict[str, list[ConsumeStats]]]
 
 
@@ -81,19 +78,17 @@ async def progress_in(
     async def look(broker: BrokerInfo) -> Sequence[QueueProgress]:
         answer = await cluster.ask_unless(broker.address, _readers(topic), ResponseCode.TOPIC_NOT_EXIST)
         groups = () if answer is None else GroupList.decode(answer.body).group_list
-        line = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def one(group: str) -> Sequence[QueueProgress]:
             # Asked with the topic, a broker lists queues in which the group has committed nothing.
             request = headers.GetConsumeStatsRequest(consumer_group=group).command()
-            async with line:
-                told = await cluster.ask_unless(
-                    broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-                )
+            told = await cluster.ask_unless(
+                broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
             table = {} if told is None else ConsumeStats.decode(told.body).offset_table
             return [_of_queue(group, queue, offsets) for queue, offsets in table.items()]
 
-        each = await asyncio.gather(*(one(group) for group in groups if not is_own(group)))
+        each = await side_by_side([group for group in groups if not is_own(group)], one)
         return [queue for some in each for queue in some if queue.queue.topic == topic]
 
     answers = await cluster.at_each(await cluster.leaders(name), look)
