@@ -226,6 +226,7 @@ def dead_letter(world: World, place: Place) -> None:
     topic, group = world.fresh("java_dead"), world.fresh("java_group")
     world.facts("Send", ns=place.ns, topic=topic, how="sync", count=2)
     options = {"ns": place.ns, "topic": topic, "group": group, "refuse": 9, "retries": 1, "count": 1}
+    options["level"] = 1  # a second; `retry` waits as long as the broker says
     with world.java("Receive", seconds=120, **options) as receiver, place.client() as client:
         receiver.wait_for("ready")
         deadline = time.monotonic() + 100

@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 
 /**
- * Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly.
+ * Sends `count` messages to a topic: how = sync | async | oneway | batch | orderly, or several with commas between.
  * With ak and sk, it signs its requests. With refused = true, an error of an async send is the fact "refused".
  * With hold = seconds, it stays connected for so long after it has said "held".
  * With timer = ms, the messages are for a later time; with recall = true, every other one is taken back.
@@ -28,7 +28,9 @@ public final class Send {
         producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(options.getOrDefault("compress", "4096")));
         producer.start();
         try {
-            send(producer, options);
+            for (String how : options.get("how").split(",")) {
+                send(producer, how, options);
+            }
             if (options.containsKey("hold")) {
                 Facts.say("held");
                 Thread.sleep(1000L * Integer.parseInt(options.get("hold")));
@@ -40,9 +42,8 @@ public final class Send {
         System.exit(0);
     }
 
-    private static void send(DefaultMQProducer producer, Map<String, String> options) throws Exception {
-        String how = options.get("how");
-        List<Message> messages = messages(options);
+    private static void send(DefaultMQProducer producer, String how, Map<String, String> options) throws Exception {
+        List<Message> messages = messages(how, options);
         CountDownLatch answered = new CountDownLatch(how.equals("async") ? messages.size() : 0);
         if (how.equals("batch")) {
             report(producer.send(messages));
@@ -72,11 +73,11 @@ public final class Send {
         }
     }
 
-    private static List<Message> messages(Map<String, String> options) {
+    private static List<Message> messages(String how, Map<String, String> options) {
         String padding = "x".repeat(Integer.parseInt(options.getOrDefault("padding", "0")));
         List<Message> messages = new ArrayList<>();
         for (int i = 0; i < Integer.parseInt(options.get("count")); i++) {
-            String body = options.get("how") + "-" + i + "-größe" + padding;
+            String body = how + "-" + i + "-größe" + padding;
             String tag = i % 2 == 0 ? "even" : "odd";
             Message message = new Message(options.get("topic"), tag, "key-" + i, body.getBytes(StandardCharsets.UTF_8));
             message.setFlag(i);
