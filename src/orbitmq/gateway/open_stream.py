@@ -1,0 +1,39 @@
+# cython: annotation_typing=False
+"""One stream of HTTP/2 that is open: its window, and how much data it has brought.
+
+Typed in ``open_stream.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from orbitmq.gateway.refusals import overflow, wrong_length
+
+MOST_WINDOW = 2**31 - 1
+# A C integer in the compiled module.
+_MOST_WINDOW = MOST_WINDOW
+
+
+class OpenStream:
+    """The state of a stream.
+
+    Attributes:
+        window: what may go out.
+        come: bytes that came since window was last given back.
+        length: bytes of data that its content-length names; -1: it has none.
+        taken: bytes of data that came in all.
+        ended: the client has ended its side.
+        untold: its headers, while it may be plain and no event tells of it; kind, timeout_ms: of the call.
+    """
+
+    def __init__(self, window: int, ended: bool, length: int) -> None:
+        self.window = window
+        self.come = 0
+        self.length = length
+        self.taken = 0
+        self.ended = ended
+        self.untold: list[tuple[str, str]] | None = None
+        self.kind = 0
+        self.timeout_ms = 0
+
