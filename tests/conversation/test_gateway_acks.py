@@ -12,6 +12,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.gateway import schema
 from orbitmq.gateway.acks import AckMessage
 from orbitmq.gateway.call import Call, Reply
+from orbitmq.gateway.calls import Calls
 from orbitmq.gateway.connection import GrpcConnection
 from orbitmq.gateway.messages import new
 from orbitmq.gateway.status import Code
@@ -125,7 +126,7 @@ async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
     await rpc.sent(b"one", b"two", b"three")
     handles = handles_of(await all_of(rpc, 3))
     save, disk = grpc_broker.services.metadata.save, asyncio.Event()
-    answer, received = GrpcConnection.answer, GrpcConnection.received
+    answer, received = Calls.answer, GrpcConnection.received
     held: list[tuple[GrpcConnection, bytes]] = []
     holding = False
 
@@ -139,17 +140,17 @@ async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
         else:
             received(connection, data)
 
-    def release(connection: GrpcConnection, call: StreamCall, message: bytes) -> None:
+    def release(calls: Calls, call: StreamCall, data: bytes) -> None:
         nonlocal holding
         holding = False
-        answer(connection, call, message)
+        answer(calls, call, data)
         for each in held:
             asyncio.get_running_loop().call_soon(received, *each)
         held.clear()
 
     monkeypatch.setattr(grpc_broker.services.metadata, "save", slow)
     monkeypatch.setattr(GrpcConnection, "received", hold)
-    monkeypatch.setattr(GrpcConnection, "answer", release)
+    monkeypatch.setattr(Calls, "answer", release)
     async with RpcClient(grpc_broker.runtime, client_id="client-2") as other, asyncio.timeout(30):
         await other.heartbeat()
         first = asyncio.ensure_future(rpc.ack(handles[0]))

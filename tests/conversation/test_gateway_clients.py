@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from tests.conversation.broker_peer import BrokerPeer
@@ -16,6 +18,7 @@ from orbitmq.gateway.messages import milliseconds, new
 from orbitmq.gateway.outbox import MAX_ANSWERS
 from orbitmq.gateway.schema import AddressScheme, ClientType, MessageType, Permission
 from orbitmq.gateway.status import Code
+from orbitmq.runtime.tasks import Background
 from orbitmq.wire.bodies.client import ConsumerConnection, ProducerConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
@@ -344,6 +347,25 @@ async def test_a_client_that_never_reads_its_stream_holds_up_nothing(
             await other.sent(b"one")
             assert (await other.receive()).bodies == [b"one"]
         assert grpc_broker.services.clients.consumers("cg") is not None
+
+
+async def test_calls_that_wait_for_nothing_have_no_task(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rpc.route()
+    spawned: list[str] = []
+    spawn = Background.spawn
+
+    def noted(self: Background, work: Coroutine[Any, Any, Any], name: str = "task") -> asyncio.Task[Any]:
+        spawned.append(name)
+        return spawn(self, work, name)
+
+    monkeypatch.setattr(Background, "spawn", noted)
+    assert (await rpc.heartbeat()).status.code == Code.OK
+    assert (await rpc.assignment()).status.code == Code.OK
+    assert (await rpc.assignment("a b")).status.code == Code.ILLEGAL_TOPIC
+    assert (await rpc.assignment("unknown")).status.code == Code.OK
+    assert [name for name in spawned if name in ("Heartbeat", "QueryAssignment")] == ["QueryAssignment"] * 2
 
 
 async def test_a_stream_that_the_client_ends_ends_with_ok(grpc_broker: Broker, rpc: RpcClient) -> None:

@@ -18,7 +18,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.grpc_client import GrpcClient, prefixed
 
 from orbitmq.broker.broker import Broker
-from orbitmq.gateway import connection as gateway_connection
+from orbitmq.gateway import calls as gateway_calls
 from orbitmq.gateway.attach import attach
 from orbitmq.gateway.call import Call, CallError, GrpcStatus, Handler, Open, Reply
 from orbitmq.gateway.door import GrpcDoor
@@ -255,7 +255,7 @@ async def test_a_client_that_reads_nothing_holds_up_nobody(runtime: SimulatedRun
 async def test_more_bytes_than_a_connection_may_hold_exhaust_the_call_that_brings_them(
     runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_connection, "MAX_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(gateway_calls, "MAX_HELD_BYTES", 1 << 20)
     async with served(runtime, Script()) as broker, client(broker) as asker:
         stuck = asker.open("Echo")
         await asker.send(stuck, prefixed(bytes(900_000))[:-1])

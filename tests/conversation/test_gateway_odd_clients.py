@@ -12,7 +12,7 @@ from tests.conversation.grpc_fuzz import Raw, conversation, requests
 from tests.conversation.grpc_rpc import RpcClient
 
 from orbitmq.broker.broker import Broker
-from orbitmq.gateway import connection as gateway_connection
+from orbitmq.gateway import calls as gateway_calls
 from orbitmq.gateway.http2 import MAX_STREAMS
 from orbitmq.gateway.peer import GrpcPeer
 from orbitmq.gateway.schema import ClientType
@@ -181,7 +181,7 @@ async def test_10000_telemetry_streams_that_never_read_hold_up_nobody(
 async def test_settings_beyond_what_a_connection_may_hold_end_their_stream(
     grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_connection, "MAX_HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(gateway_calls, "MAX_HELD_BYTES", 1 << 20)
     settings = rpc.settings(topics=[f"topic-{number:0100}" for number in range(100)])
     assert (1 << 20) // settings.ByteSize() in range(80, 100)
     deaf = await Raw().connect(grpc_broker)

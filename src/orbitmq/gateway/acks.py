@@ -14,7 +14,7 @@ from orbitmq.gateway.messages import new, parse
 from orbitmq.gateway.names import group_name, topic_name
 from orbitmq.gateway.saves import Saves
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError
-from orbitmq.gateway.unary import ok, refused, status, unary
+from orbitmq.gateway.unary import Unary, ok, refused, status
 
 log = logging.getLogger("orbitmq.gateway")
 
@@ -29,7 +29,7 @@ class AckMessage:
         self._callers = callers
         self._ends = ends
         self._saves = saves
-        self._ordinary = unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge)
+        self._ordinary = Unary(callers, schema.AckMessageRequest, schema.AckMessageResponse, ends.acknowledge)
 
     async def __call__(self, call: Call) -> None:
         await self._ordinary(call)

@@ -119,13 +119,18 @@ class OtherBrokers:
             return Others()
         route = await self._routes.get(topic, partial(self._route, topic))
         members = self._members(route.data) if route.data is not None else []
-        found = await asyncio.gather(*(self._look(each) for each in members))
-        pairs = list(zip(members, found, strict=True))
-        return Others(
-            [member for member, what in pairs if what is ServerKind.HTTP2],
-            [_missing(member, what) for member, what in pairs if what is not ServerKind.HTTP2],
-            route.known,
-        )
+        return _others(members, await asyncio.gather(*(self._look(each) for each in members)), route.known)
+
+    def known(self, topic: str) -> Others | None:
+        """As :meth:`of`, from answers that are kept; None: some are not."""
+        if not self._config.name_servers:
+            return Others()
+        route = self._routes.kept(topic)
+        if route is None:
+            return None
+        members = self._members(route.data) if route.data is not None else []
+        found = [what for each in members if (what := self._found.kept(each.address)) is not None]
+        return _others(members, found, route.known) if len(found) == len(members) else None
 
     async def topic_of(self, topic: str, member: TopicBroker) -> TopicConfig | None:
         """The topic's config at that broker: a route does not carry its type. None: it does not tell."""
@@ -227,6 +232,15 @@ class OtherBrokers:
         if found is ServerKind.OTHER and self._found.last(member.address) is not found:
             log.warning("%s: gRPC clients of this broker are not led to it", _missing(member, found))
         return Answer(found, OTHER_SECONDS if found is ServerKind.OTHER else FOUND_SECONDS)
+
+
+def _others(members: Sequence[TopicBroker], found: Sequence[ServerKind], known: bool) -> Others:
+    pairs = list(zip(members, found, strict=True))
+    return Others(
+        [member for member, what in pairs if what is ServerKind.HTTP2],
+        [_missing(member, what) for member, what in pairs if what is not ServerKind.HTTP2],
+        known,
+    )
 
 
 def _missing(member: TopicBroker, found: ServerKind) -> str:

@@ -23,7 +23,8 @@ from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
 if TYPE_CHECKING:
-    from orbitmq.gateway.connection import GrpcConnection, Shared
+    from orbitmq.gateway.connection import GrpcConnection
+    from orbitmq.gateway.shared import Shared
     from orbitmq.runtime.seam import Listener
 
 log = logging.getLogger("orbitmq.gateway")
@@ -218,7 +219,8 @@ class GrpcDoor(Component):
 
     def _ready(self) -> Shared:
         if self._shared is None:
-            from orbitmq.gateway.connection import IDLE_SECONDS, Shared
+            from orbitmq.gateway.connection import IDLE_SECONDS
+            from orbitmq.gateway.shared import Shared
 
             self._shared = Shared(self._make_service(self._host), self._log, self.seats)
             self._every(self._runtime.clock, IDLE_SECONDS, self._close_idle)

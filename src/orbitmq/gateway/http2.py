@@ -18,6 +18,7 @@ from orbitmq.gateway.events import Acknowledged, Arrived, Event, Reset, StreamOp
 from orbitmq.gateway.frame_writer import FrameWriter
 from orbitmq.gateway.frames import CANCEL, FRAME_BYTES, NO_ERROR, PREFACE, Floods, Http2Error, Kind
 from orbitmq.gateway.hpack import MAX_HEADER_LIST_BYTES, TABLE_BYTES, HeaderReader
+from orbitmq.gateway.open_stream import MOST_WINDOW, OpenStream
 from orbitmq.gateway.refusals import closed, overflow, wrong, wrong_length, wrong_size
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ _TURN_BYTES = MAX_TURN_BYTES
 _STREAM_BYTES = STREAM_WINDOW_BYTES
 _CONNECTION_BYTES = CONNECTION_WINDOW_BYTES
 _MOST_STREAMS = 2 * MAX_STREAMS
-_MOST_WINDOW = 2**31 - 1
+_MOST_WINDOW = MOST_WINDOW
 _NUMBER = 0x7FFFFFFF
 
 # The limits here, with which a connection begins.
@@ -79,35 +80,6 @@ _LIMITS = b"".join(
         (_SETTINGS_HEADERS, MAX_HEADER_LIST_BYTES),
     )
 )
-
-
-class _Stream:
-    """One stream that is open.
-
-    Attributes:
-        window: what may go out.
-        come: bytes that came since window was last given back.
-        length: bytes of data that its content-length names; -1: it has none.
-        taken: bytes of data that came in all.
-        ended: the client has ended its side.
-        untold: its headers, while it may be plain and no event tells of it; kind, timeout_ms: of the call.
-    """
-
-    def __init__(self, window: int, ended: bool, length: int) -> None:
-        self.window = window
-        self.come = 0
-        self.length = length
-        self.taken = 0
-        self.ended = ended
-        self.untold: list[tuple[str, str]] | None = None
-        self.kind = 0
-        self.timeout_ms = 0
-
-
-def _check_length(found: _Stream, ended: bool) -> None:
-    """Refuse data that is not as long as its content-length says."""
-    if found.taken > found.length or (ended and found.taken < found.length):
-        raise wrong_length(found.length, found.taken)
 
 
 class Http2Connection:
@@ -133,7 +105,7 @@ class Http2Connection:
         self._judged = False
         self._floods = Floods()
         self._reader = HeaderReader()
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, OpenStream] = {}
         self._forgiven: dict[int, None] = {}
         self._last = 0
         # The connection's windows, as a stream's.
@@ -262,9 +234,7 @@ class Http2Connection:
             return
         if found.ended:
             raise closed("DATA", stream)
-        found.taken += end - padding - pos
-        if found.length >= 0:
-            _check_length(found, flags & _END_STREAM != 0)
+        found.brings(end - padding - pos, flags & _END_STREAM != 0)
         if found.untold is not None:
             if flags & _END_STREAM and self._is_taken(found, buf, pos, end - padding, stream):
                 return
@@ -277,7 +247,7 @@ class Http2Connection:
             found.come = 0
         events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
 
-    def _is_taken(self, found: _Stream, buf: Readable, pos: int, end: int, stream: int) -> bool:
+    def _is_taken(self, found: OpenStream, buf: Readable, pos: int, end: int, stream: int) -> bool:
         """Whether a call whose only data is here was plain, and is taken."""
         assert self.plain is not None
         if not self.plain.take(stream, found.kind, found.timeout_ms, buf, pos, end):
@@ -286,7 +256,7 @@ class Http2Connection:
         found.ended = True
         return True
 
-    def _tell(self, found: _Stream, stream: int, events: list[Event]) -> None:
+    def _tell(self, found: OpenStream, stream: int, events: list[Event]) -> None:
         if found.untold is not None:
             events.append(StreamOpened(stream, found.untold, False))
             found.untold = None
@@ -340,7 +310,7 @@ class Http2Connection:
             if len(self._streams) >= _MOST_STREAMS:
                 raise wrong("too many streams", f"more than {_MOST_STREAMS} streams are open")
             self._last = stream
-            opened = self._streams[stream] = _Stream(self._stream_window, ended, length)
+            opened = self._streams[stream] = OpenStream(self._stream_window, ended, length)
             if self.plain is not None and not ended and self.plain.wants(headers):
                 opened.untold = headers
                 opened.kind = self.plain.kind
@@ -359,8 +329,7 @@ class Http2Connection:
         if not ended:
             raise wrong("trailers without an end", f"headers in the middle of stream {stream}")
         check_headers(headers, True)
-        if found.length >= 0:
-            _check_length(found, True)
+        found.brings(0, True)
         self._tell(found, stream, events)
         found.ended = True
         events.append(Arrived(stream, b"", True))
@@ -391,8 +360,7 @@ class Http2Connection:
                 if self._is_idle(stream):
                     raise self._no_stream("WINDOW_UPDATE", stream)
                 return
-            found.window += more
-            if found.window > _MOST_WINDOW:
+            if not found.grow(more):
                 raise overflow(f"the window of stream {stream}")
         events.append(Writable())
 
@@ -443,8 +411,7 @@ class Http2Connection:
             if value > _MOST_WINDOW:
                 raise overflow(f"INITIAL_WINDOW_SIZE {value}")
             for each in self._streams.values():
-                each.window += value - self._stream_window
-                if each.window > _MOST_WINDOW:
+                if not each.grow(value - self._stream_window):
                     raise overflow(f"INITIAL_WINDOW_SIZE {value}")
             self._stream_window = value
         elif number == _SETTINGS_FRAME and not FRAME_BYTES <= value < 1 << 24:

@@ -6,9 +6,7 @@ Typed in ``open_stream.pxd`` and compiled when a C compiler is there; the same t
 
 from __future__ import annotations
 
-import cython
-
-from orbitmq.gateway.refusals import overflow, wrong_length
+from orbitmq.gateway.refusals import wrong_length
 
 MOST_WINDOW = 2**31 - 1
 # A C integer in the compiled module.
@@ -37,3 +35,17 @@ class OpenStream:
         self.kind = 0
         self.timeout_ms = 0
 
+    def brings(self, size: int, ended: bool) -> None:
+        """Count data of the client.
+
+        Raises:
+            Http2Error: it is not as long as its content-length says.
+        """
+        self.taken += size
+        if self.length >= 0 and (self.taken > self.length or (ended and self.taken < self.length)):
+            raise wrong_length(self.length, self.taken)
+
+    def grow(self, more: int) -> bool:
+        """Make the window larger, or smaller by a number below 0; False: larger than HTTP/2 allows."""
+        self.window += more
+        return self.window <= _MOST_WINDOW

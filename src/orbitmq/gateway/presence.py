@@ -29,7 +29,11 @@ class Presence:
         self._clients = clients
 
     async def heartbeat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
-        """Heartbeat: the client lives. It need not have sent its settings before."""
+        """Heartbeat: the client lives."""
+        return self.beat(caller, request)
+
+    def beat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
+        """As :meth:`heartbeat`. The client need not have sent its settings before."""
         if request.client_type in CONSUMERS:
             self._clients.consumes(caller, request.client_type, group_name(request.group), None)
         elif request.client_type == ClientType.PRODUCER:

@@ -35,6 +35,11 @@ class Remembered(Generic[V]):
         self._kept: dict[str, tuple[V, float]] = {}
         self._asking: dict[str, asyncio.Task[V]] = {}
 
+    def kept(self, key: str) -> V | None:
+        """The kept answer; None: there is none, or it has expired."""
+        kept = self._kept.get(key)
+        return kept[0] if kept is not None and self._clock.monotonic() < kept[1] else None
+
     async def get(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer[V]]]) -> V:
         """The kept answer, or a new one from ``ask`` when it has expired."""
         kept = self._kept.get(key)

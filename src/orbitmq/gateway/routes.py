@@ -19,6 +19,8 @@ from orbitmq.gateway.schema import MessageType, Permission
 from orbitmq.gateway.status import Code, RefusalError
 from orbitmq.gateway.unary import ok
 from orbitmq.message import reserved
+from orbitmq.wire.bodies.group import SubscriptionGroupConfig
+from orbitmq.wire.bodies.topic import TopicConfig
 
 # A queue that stands for all of a topic's queues on a broker.
 ANY_QUEUE = -1
@@ -131,7 +133,22 @@ class Routes:
         Every member of a group gets the same: each pop takes what no other one has.
         """
         group = self._metadata.group(group_name(request.group))
-        route = await self._route(caller, request.topic, request.endpoints)
+        return self._assigned(request, group, await self._route(caller, request.topic, request.endpoints))
+
+    def known_assignment(
+        self, _caller: Caller, request: schema.QueryAssignmentRequest
+    ) -> schema.QueryAssignmentResponse | None:
+        """As :meth:`assignment`, of a topic that is here, while the other brokers are known; else None."""
+        group = self._metadata.group(group_name(request.group))
+        endpoints.check(request.endpoints)
+        config, others = self._topics.known(request.topic.name), self._others.known(request.topic.name)
+        if config is None or others is None:
+            return None
+        return self._assigned(request, group, self._route_here(config, others, request.endpoints))
+
+    def _assigned(
+        self, request: schema.QueryAssignmentRequest, group: SubscriptionGroupConfig, route: _Route
+    ) -> schema.QueryAssignmentResponse:
         readable = [share for share in route.shares if share.perm & reserved.PERM_READ and share.reads]
         if not readable:
             raise RefusalError(
@@ -167,10 +184,15 @@ class Routes:
             _check_nobody_has(topic.name, others)
             gone = self._topics.deleted(topic.name) and self._clients.reads(caller.client_id, topic.name)
             config = await self._topics.existing(topic, makes=not gone)
-        shares = [_share_of(member) for member in others.members]
         if config is None:
             told = await self._others.topic_of(topic.name, others.members[0])
+            shares = [_share_of(member) for member in others.members]
             return _Route(shares, ALL_TYPES if told is None else accepted_types(told))
+        return self._route_here(config, others, used)
+
+    def _route_here(self, config: TopicConfig, others: Others, used: schema.Endpoints) -> _Route:
+        """The brokers of a topic that this one has."""
+        shares = [_share_of(member) for member in others.members]
         # A slave whose master takes messages is not in the route: clients use brokers with id 0 only.
         if self._serves or not any(each.name == self._config.broker_name for each in others.members):
             broker = self._broker(used, alone=not others.members)

@@ -20,7 +20,7 @@ from orbitmq.gateway.names import GrpcTopics
 from orbitmq.gateway.schema import MessageType
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, of_many, of_remoting, refusal
 from orbitmq.gateway.transaction_id import TransactionId
-from orbitmq.gateway.unary import ok, refused, status, unary
+from orbitmq.gateway.unary import Unary, ok, refused, status
 from orbitmq.message import reserved
 from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.runtime.seam import Clock
@@ -42,7 +42,7 @@ class SendMessage:
     def __init__(self, callers: Callers, sends: GrpcSends) -> None:
         self._callers = callers
         self._sends = sends
-        self._ordinary = unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send)
+        self._ordinary = Unary(callers, schema.SendMessageRequest, schema.SendMessageResponse, sends.send)
 
     async def __call__(self, call: Call) -> None:
         await self._ordinary(call)

@@ -38,7 +38,7 @@ from orbitmq.gateway.saves import Saves
 from orbitmq.gateway.sends import GrpcSends, SendMessage
 from orbitmq.gateway.telemetry import Telemetry
 from orbitmq.gateway.transactions import TransactionEnds
-from orbitmq.gateway.unary import unary
+from orbitmq.gateway.unary import Unary
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background, every
 from orbitmq.settings.access import OBSERVE
@@ -143,12 +143,22 @@ def service(host: Host) -> Service:
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
     handlers: dict[str, Handler] = {
-        "QueryRoute": unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
-        "QueryAssignment": unary(
-            callers, schema.QueryAssignmentRequest, schema.QueryAssignmentResponse, routes.assignment
+        "QueryRoute": Unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
+        "QueryAssignment": Unary(
+            callers,
+            schema.QueryAssignmentRequest,
+            schema.QueryAssignmentResponse,
+            routes.assignment,
+            routes.known_assignment,
         ),
-        "Heartbeat": unary(callers, schema.HeartbeatRequest, schema.HeartbeatResponse, presence.heartbeat),
-        "NotifyClientTermination": unary(
+        "Heartbeat": Unary(
+            callers,
+            schema.HeartbeatRequest,
+            schema.HeartbeatResponse,
+            presence.heartbeat,
+            presence.beat,
+        ),
+        "NotifyClientTermination": Unary(
             callers,
             schema.NotifyClientTerminationRequest,
             schema.NotifyClientTerminationResponse,
@@ -158,22 +168,22 @@ def service(host: Host) -> Service:
         "SendMessage": SendMessage(callers, sends),
         "ReceiveMessage": receives,
         "AckMessage": acks,
-        "ChangeInvisibleDuration": unary(
+        "ChangeInvisibleDuration": Unary(
             callers,
             schema.ChangeInvisibleDurationRequest,
             schema.ChangeInvisibleDurationResponse,
             ends.change,
         ),
-        "ForwardMessageToDeadLetterQueue": unary(
+        "ForwardMessageToDeadLetterQueue": Unary(
             callers,
             schema.ForwardMessageToDeadLetterQueueRequest,
             schema.ForwardMessageToDeadLetterQueueResponse,
             ends.give_up,
         ),
-        "EndTransaction": unary(
+        "EndTransaction": Unary(
             callers, schema.EndTransactionRequest, schema.EndTransactionResponse, transactions.end
         ),
-        "RecallMessage": unary(
+        "RecallMessage": Unary(
             callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
         ),
     }

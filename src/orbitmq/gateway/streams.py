@@ -21,9 +21,12 @@ _NOTHING: Final = memoryview(b"")
 
 
 class Carrier(Protocol):
-    """The connection as its calls see it."""
+    """The calls of a connection as one of them sees it."""
 
-    peer: str
+    @property
+    def peer(self) -> str:
+        """The client's address, host:port."""
+        ...
 
     def holds(self, more_bytes: int) -> bool:
         """Count received bytes that are not read yet; False, and not counted, if they exceed the limit."""

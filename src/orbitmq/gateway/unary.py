@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 from orbitmq.gateway import schema
-from orbitmq.gateway.call import Call, CallError, GrpcStatus, Handler
+from orbitmq.gateway.call import Call, CallError, GrpcStatus, Reply
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.messages import new, parse
 from orbitmq.gateway.status import PORT_ERRORS, Code, RefusalError, refusal
@@ -41,23 +42,51 @@ async def request_of(call: Call, form: type[Q]) -> Q:
     return parse(form, data)
 
 
-def unary(
-    callers: Callers, question: type[Q], answer: type[A], work: Callable[[Caller, Q], Awaitable[A]]
-) -> Handler:
-    """The handler of a call: a refusal that ``work`` raises becomes the status of the answer.
+class Unary(Generic[Q, A]):
+    """The handler of such a call. A refusal that its work raises becomes the status of the answer.
 
     Args:
         answer: has a field ``status``.
+        now: does the work without waiting, and so without a task; None as its answer: it would have to wait,
+            and nothing was done. Without this argument each call has a task.
     """
 
-    async def handle(call: Call) -> None:
-        request = await request_of(call, question)
+    def __init__(
+        self,
+        callers: Callers,
+        question: type[Q],
+        answer: type[A],
+        work: Callable[[Caller, Q], Awaitable[A]],
+        now: Callable[[Caller, Q], A | None] | None = None,
+    ) -> None:
+        self._callers = callers
+        self._question = question
+        self._answer = answer
+        self._work = work
+        if now is not None:
+            self.begin = partial(self._begin, now)
+
+    async def __call__(self, call: Call) -> None:
+        request = await request_of(call, self._question)
         try:
-            response = await work(callers.of(call, request), request)
+            response = await self._work(self._callers.of(call, request), request)
         except RefusalError as error:
-            response = new(answer, status=refused(error))
+            response = new(self._answer, status=refused(error))
         except PORT_ERRORS as error:
-            response = new(answer, status=refused(refusal(error)))
+            response = new(self._answer, status=refused(refusal(error)))
         await call.write(response.SerializeToString())
 
-    return handle
+    def _begin(self, now: Callable[[Caller, Q], A | None], call: Call, message: bytes, reply: Reply) -> bool:
+        """See :data:`~orbitmq.gateway.call.Begin`."""
+        request = parse(self._question, message)
+        response: A | None
+        try:
+            response = now(self._callers.of(call, request), request)
+        except RefusalError as error:
+            response = new(self._answer, status=refused(error))
+        except PORT_ERRORS as error:
+            response = new(self._answer, status=refused(refusal(error)))
+        if response is None:
+            return False
+        reply(response.SerializeToString())
+        return True
