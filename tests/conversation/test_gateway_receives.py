@@ -13,6 +13,8 @@ from tests.conversation.grpc_client import prefixed
 from tests.conversation.grpc_rpc import Received, RpcClient, all_of, received, receiving
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.messaging.waiting import Held
+from orbitmq.broker.pop.held_pops import HeldPops, Place, PopWaiter
 from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.gateway.schema import ClientType, DigestType, FilterType
 from orbitmq.gateway.status import Code
@@ -300,6 +302,31 @@ async def test_a_waiting_receive_ends_with_its_client(grpc_broker: Broker, rpc: 
                 assert info.ext["pollingNum"] == "0"
     await rpc.sent(b"one")
     assert (await rpc.receive()).bodies == [b"one"]
+
+
+async def test_clients_that_are_gone_leave_without_a_look_at_the_others(
+    grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rpc.route()
+    looks = 0
+    at = HeldPops.at
+
+    def counted(self: HeldPops, key: Place) -> list[Held[Place, PopWaiter]]:
+        nonlocal looks
+        looks += 1
+        return at(self, key)
+
+    async with RpcClient(grpc_broker.runtime, client_id="gone") as gone:
+        for _ in range(30):
+            receiving(gone, wait_ms=20_000)
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(HeldPops, "at", counted)
+        gone.grpc.close()
+        await asyncio.sleep(0.1)
+    assert looks == 0
+    async with BrokerPeer(grpc_broker.runtime) as peer:
+        info = await peer.ok(RequestCode.POLLING_INFO, consumerGroup="cg", topic="T", queueId=-1)
+        assert info.ext["pollingNum"] == "0"
 
 
 @pytest.mark.behaviour("GW-23")

@@ -169,6 +169,8 @@ class StreamCall:
         self.drop()
         if self.due is not None:
             self.due.pop(self, None)
+            if not self.due:
+                self.due.clear()  # an emptied dict keeps its memory, and its slot may be a minute away
             self.due = None
         self.out = _NOTHING
         listener, self.listener = self.listener, None

@@ -115,6 +115,10 @@ class Waiting(Component, Generic[K, W]):
         known = self._held.get(key)
         return [] if known is None else list(known.values())
 
+    def find(self, key: K, waiter: W) -> Held[K, W] | None:
+        """The request of this waiter that waits for ``key``."""
+        return self._held.get(key, {}).get(waiter)
+
     def keys(self) -> list[K]:
         """The keys with waiting requests."""
         return list(self._held)

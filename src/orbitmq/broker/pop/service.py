@@ -13,7 +13,7 @@ from orbitmq.broker.pop.popping import Popping
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.errors import OrbitError
 from orbitmq.runtime.seam import Clock
-from orbitmq.store import GetStatus, MessageFilter, MessageStore
+from orbitmq.store import PASS_ALL, GetStatus, MessageFilter, MessageStore
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
@@ -119,9 +119,9 @@ class Pops:
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
         """Drop a waiting pop: its client no longer waits, and gets no answer."""
-        for held in self._held.at(_place(request)):
-            if isinstance(held.waiter, _WaitingPop) and held.waiter.client is client:
-                self._held.drop(held)
+        held = self._held.find(_place(request), _WaitingPop(self, request, PASS_ALL, client))
+        if held is not None:
+            self._held.drop(held)
 
     def look(self, waiter: _WaitingPop) -> Looked:
         """Let a waiting pop try again."""
@@ -270,6 +270,13 @@ class _WaitingPop:
         self.request = request
         self.filter = filter
         self.client = client
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same client's."""
+        return isinstance(other, _WaitingPop) and other.client is self.client
+
+    def __hash__(self) -> int:
+        return hash(id(self.client))
 
     @property
     def gone(self) -> bool:
