@@ -203,8 +203,8 @@ def _set(batch: ReadBatch, number: int, queues: Sequence[ConsumedQueue], *, of_q
     batch.ready_ms[number] = _oldest([queue.oldest_ready_ms for queue in queues])
     # A retry topic of pops has one queue: the numbers of the topic are those of the queue.
     shown = queues if of_queues and not batch.topics[number].is_retry else ()
-    batch.queue_lag[number] = [queue.lag for queue in shown]
-    batch.queue_lagging_ms[number] = [queue.oldest_lagging_ms for queue in shown]
+    batch.queue_lag[number] = tuple([queue.lag for queue in shown])
+    batch.queue_lagging_ms[number] = tuple([queue.oldest_lagging_ms for queue in shown])
 
 
 def _oldest(stored_ms: Sequence[int]) -> int:

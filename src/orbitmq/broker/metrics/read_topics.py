@@ -86,8 +86,8 @@ class ReadBatch:
         self.in_flight = [0] * len(topics)
         self.lagging_ms = [0] * len(topics)
         self.ready_ms = [0] * len(topics)
-        self.queue_lag: list[list[int]] = [[] for _ in topics]
-        self.queue_lagging_ms: list[list[int]] = [[] for _ in topics]
+        self.queue_lag: list[Sequence[int]] = [()] * len(topics)
+        self.queue_lagging_ms: list[Sequence[int]] = [()] * len(topics)
         self._queue_labels: tuple[Sequence[int], LabelRows] | None = None
 
     def queue_labels(self) -> LabelRows:
