@@ -189,6 +189,12 @@ def test_other_codes_stay_errors_of_the_broker() -> None:
     assert str(error) == "h:1 answered code 2: busy"
 
 
+def test_a_wrong_setting_does_not_read_as_a_missing_right() -> None:
+    remark = "Can not update config: maxMessageSize=x: expected a whole number"
+    error = error_of(Command(25), Command(16, remark=remark), "h:1")
+    assert str(error) == f"h:1: {remark}"
+
+
 def test_an_unknown_request_is_named_by_its_number() -> None:
     error = error_of(Command(4711, {"group": "g"}), Command(16, remark="no"), "h:1")
     assert str(error) == "h:1 does not permit request 4711, group g: no"

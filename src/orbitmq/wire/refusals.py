@@ -12,6 +12,7 @@ from orbitmq.wire.signing import ACCESS_KEY
 # Remarks about the user, sent by ACL 2.0 with NO_PERMISSION. Other remarks of that code are about a topic, a
 # group or a broker that is closed to everybody, where another broker may do better.
 _OF_A_USER = re.compile(r"^User:|^check signature failed|^username |^authentication failed", re.IGNORECASE)
+_NOT_CHANGED = "Can not update config: "
 # ACL 1.0 fails with an exception, and so with SYSTEM_ERROR.
 _ACL_1 = "AclException"
 # The remarks for keys that are wrong, not for rights that are missing.
@@ -46,7 +47,10 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
         return BrokerError(answer.code, answer.remark, address)
     user, what = request.ext.get(ACCESS_KEY, ""), _what(request)
     remark = answer.remark or "no remark"
-    if not refuses_user(answer.code, answer.remark):
+    if remark.startswith(_NOT_CHANGED):
+        # RocketMQ answers a wrong setting as one that may not be changed, with the code of missing rights.
+        text = f"{address}: {remark}"
+    elif not refuses_user(answer.code, answer.remark):
         text = f"{address} does not permit {what}: {remark}"
     elif not user:
         text = f"{address} does not permit {what} to a client without credentials: {remark}"
