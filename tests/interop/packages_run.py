@@ -94,10 +94,13 @@ def told(command: list[str], **variables: str) -> str:
     Raises:
         CheckError: it fails.
     """
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=LIMIT_S,
-        env={**os.environ, **variables},
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+            env={**os.environ, **variables},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise CheckError(f"{shlex.join(command)[:200]}: not done within {LIMIT_S:g} s") from error
     if done.returncode != 0:
         raise CheckError(f"{shlex.join(command)[:200]}: {(done.stdout + done.stderr)[-3000:]}")
     return done.stdout + done.stderr
