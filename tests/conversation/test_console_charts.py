@@ -8,7 +8,9 @@ import pytest
 from tests.conversation.console_browser import opened, sent
 from tests.conversation.test_console import EVERY, filled
 
-from orbitmq import ConsumeFrom, Message
+from orbitmq import BrokerError, ConsumeFrom, Message
+from orbitmq.admin import LeftOut, Partial, TopicLag
+from orbitmq.console.charts import topic_rates
 from orbitmq.console.history import MOST_LINES, MOST_POINTS, MOST_SERIES, History, Series
 from orbitmq.testing import World
 
@@ -73,6 +75,36 @@ async def test_the_page_of_a_topic_has_its_rate_and_the_time_it_keeps(orbitmq_wo
         page = await browser.json("/topics/t")
         assert page["facts"]["in_rate"] == pytest.approx(2, rel=0.1)
         assert page["facts"]["kept"] == page["queues"][0]["kept"] == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.behaviour("CS-46")
+async def test_the_list_of_topics_has_rates_and_groups_and_no_rate_while_a_broker_is_away(
+    orbitmq_world: World,
+) -> None:
+    world = orbitmq_world
+    await sent(world, "t", b"1", queues=1)
+    async with world.producer() as producer, opened(world) as browser:
+        async with world.consumer("g") as consumer:
+            consumer.subscribe("t")
+            await world.sleep(10)
+        (row,) = (await browser.json("/topics"))["topics"]
+        assert (row["groups"], row["in_rate"]) == (1, None)
+        for _ in range(20):
+            await producer.send(Message("t", b"2"))
+        await world.sleep(10)
+        (row,) = (await browser.json("/topics"))["topics"]
+        assert row["in_rate"] == pytest.approx(2, rel=0.1)
+        assert "In /s" in await browser.text("/topics")
+    lags = [TopicLag("g", "t", "broker-a", 0, 100)]
+    history = History()
+    assert topic_rates(Partial(lags), history, 0) == {}
+    assert (
+        topic_rates(
+            Partial((), (LeftOut("broker-a", "", "away", BrokerError(1, "away", "")),)), history, 10_000
+        )
+        == {}
+    )
+    assert topic_rates(Partial(lags), history, 20_000) == {"t": 0.0}
 
 
 @pytest.mark.behaviour("CS-35")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from orbitmq.admin import Partial, TopicLag
 from orbitmq.console.asking import Sight, names
 from orbitmq.console.history import History, Series
 from orbitmq.console.model import Chart, Column, Page, Row, Table, said
@@ -18,11 +19,7 @@ async def charts(sight: Sight, history: History, now_ms: int) -> Page:
     """Three charts, and the rates of the topics as a table."""
     told, lags = await asyncio.gather(sight.statuses(), sight.topic_lags())
     rows = broker_rows(told, history, now_ms)
-    ends: dict[str, dict[str, int]] = {}
-    for one in lags.found:
-        if not one.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            ends.setdefault(one.topic, {})[one.broker_name] = one.end
-    rates = history.note_ends(now_ms, {topic: sum(at.values()) for topic, at in ends.items()})
+    rates = topic_rates(lags, history, now_ms)
     blocks = (
         _chart("came_by_broker", history.came, now_ms),
         _chart("gone_by_broker", history.gone, now_ms),
@@ -32,6 +29,19 @@ async def charts(sight: Sight, history: History, now_ms: int) -> Page:
     silent = [f"{row['name']} at {row['address']}: {row['problem']}" for row in rows if row["problem"]]
     left_out = [*silent, *names(lags.left_out)]
     return Page("charts", "", said("charts_kept"), blocks, left_out=left_out)
+
+
+def topic_rates(lags: Partial[Sequence[TopicLag]], history: History, now_ms: int) -> Mapping[str, float]:
+    """Messages a second that came to each topic that a group reads, since the look before; they are noted.
+    While a broker is left out there are none: its messages would come all at once when it is back.
+    """
+    if lags.left_out:
+        return {}
+    ends: dict[str, dict[str, int]] = {}
+    for one in lags.found:
+        if not one.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            ends.setdefault(one.topic, {})[one.broker_name] = one.end
+    return history.note_ends(now_ms, {topic: sum(at.values()) for topic, at in ends.items()})
 
 
 def _rows(rates: Mapping[str, float]) -> list[Row]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.admin import Admin, TopicSettings
-from orbitmq.console.asking import names, optional
+from orbitmq.console.asking import Sight, names, optional
+from orbitmq.console.charts import topic_rates
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import ADMIN, OPERATOR
@@ -18,15 +19,21 @@ PERMISSIONS: Final = {6: "read+write", 4: "read", 2: "write", 0: "none"}
 _TYPE: Final = "message.type"
 
 
-async def topics(admin: Admin) -> Page:
-    answer = await admin.topics.settings()
-    rows = [
+async def topics(sight: Sight, history: History, now_ms: int) -> Page:
+    answer, lags = await asyncio.gather(sight.admin.topics.settings(), sight.topic_lags())
+    rates = topic_rates(lags, history, now_ms)
+    readers: dict[str, set[str]] = {}
+    for one in lags.found:
+        readers.setdefault(one.topic, set()).add(one.group)
+    rows: list[Row] = [
         {
             "topic": name,
             "type": next((one.attributes.get(_TYPE, "") for one in own.values()), "") or "NORMAL",
             "queues": sum(one.queues for one in own.values()),
             "permission": "; ".join(dict.fromkeys(PERMISSIONS.get(one.perm, "none") for one in own.values())),
             "ordered": "yes" if any(one.order for one in own.values()) else "",
+            "groups": len(readers.get(name, ())),
+            "in_rate": rates.get(name),
             "brokers": ", ".join(own),
         }
         for name, own in answer.found.items()
@@ -37,14 +44,15 @@ async def topics(admin: Admin) -> Page:
         Column("queues", "number"),
         Column("permission"),
         Column("ordered"),
+        Column("groups", "number"),
+        *((Column("in_rate", "number"),) if rates else ()),
         Column("brokers", "long"),
     )
     choosing = Form("/topics/~delete", "delete_chosen", needs=ADMIN, danger=True)
     table = Table("topics", columns, rows, "no_topics", long=True, choose="topic", choosing=choosing)
     links = (Link("new_topic", "/topics/~new", OPERATOR),)
-    return Page(
-        "topics", "", said("count_topics", n=len(rows)), (table,), links, left_out=names(answer.left_out)
-    )
+    left_out = names([*answer.left_out, *lags.left_out])
+    return Page("topics", "", said("count_topics", n=len(rows)), (table,), links, left_out=left_out)
 
 
 async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
@@ -89,17 +97,16 @@ async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
         "no_readers",
     )
     newest = max((one.newest for one in answer.found if one.newest is not None), default=None)
+    in_rate = None
+    if not answer.left_out:  # the messages of a broker would come all at once when it is back
+        in_rate = history.note_topic(now_ms, name, sum(one.max_offset for one in answer.found))
     facts = Facts(
         (
             ("messages", sum(one.count for one in answer.found), "number"),
             ("queues", len(rows), "number"),
             ("type", _first(own).attributes.get(_TYPE, "NORMAL"), "text"),
             ("permission", PERMISSIONS.get(_first(own).perm, "none"), "text"),
-            (
-                "in_rate",
-                history.note_topic(now_ms, name, sum(one.max_offset for one in answer.found)),
-                "number",
-            ),
+            ("in_rate", in_rate, "number"),
             ("newest", newest, "time"),
             ("kept", max((row["kept"] for row in rows if row["kept"] is not None), default=None), "seconds"),
         )

@@ -100,7 +100,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         makers: Mapping[str, Callable[[Sight], Awaitable[Page]]] = {
             "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
             "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
-            "topics": lambda sight: topics.topics(sight.admin),
+            "topics": partial(topics.topics, history=cluster.history, now_ms=asked.now_ms),
             "groups": groups.groups,
             "dead-letters": lambda sight: letters.all_letters(sight.admin),
             "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
