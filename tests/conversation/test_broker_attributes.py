@@ -102,7 +102,7 @@ async def test_one_that_would_not_be_obeyed_is_refused(
     assert "B" not in broker.services.topics
 
 
-async def test_an_unknown_one_is_refused_with_the_known_ones(peer: BrokerPeer) -> None:
+async def test_the_refusal_of_an_unknown_attribute_names_the_known_ones(peer: BrokerPeer) -> None:
     answer = await create(peer, "+message.typ=FIFO")
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert (

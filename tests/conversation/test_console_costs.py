@@ -17,7 +17,7 @@ from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
 
-# Fields that Apache's brokers pass over, in all requests that have one.
+# Fields of requests that Apache's brokers ignore.
 NEW_TO_APACHE = ("sumBy", "consumers", "groupSeq", "topicSeq", "dataVersion", "maxGroupNum", "maxTopicNum")
 # Codes of lists that are long in a large cluster.
 STATES, LAGS, GROUPS, TOPICS = (
@@ -30,10 +30,10 @@ STATES, LAGS, GROUPS, TOPICS = (
 
 @contextmanager
 def asked(*, as_apache: bool = False) -> Iterator[list[tuple[int, int]]]:
-    """The codes that brokers are asked inside, each with the bytes of its answer.
+    """Record the requests to brokers inside this context: the code, and the size of the answer in bytes.
 
     Args:
-        as_apache: leave out the fields that Apache's brokers pass over.
+        as_apache: leave out the fields that Apache's brokers ignore.
     """
     codes: list[tuple[int, int]] = []
     ask = ClusterClient.ask

@@ -129,7 +129,7 @@ async def test_of_two_changes_of_a_user_the_later_one_counts(world: World, later
 
 @pytest.mark.behaviour("AU-43")
 @pytest.mark.parametrize("later", [MASTER, SLAVE])
-async def test_who_was_revoked_before_may_come_back_by_a_later_change(world: World, later: str) -> None:
+async def test_a_revoked_user_comes_back_by_a_later_change(world: World, later: str) -> None:
     hosts = {name: machine.host for name, machine in world.machines.items()}
     world.runtime.network.partition([hosts[MASTER]], [hosts["nameserver"], hosts[SLAVE]])
     world.disconnect(MASTER)
@@ -182,7 +182,7 @@ async def test_a_slave_without_its_master_makes_no_change_of_its_own_count(world
 async def test_what_the_first_of_two_acting_slaves_revoked_holds_when_it_is_back(
     orbitmq_world: World,
 ) -> None:
-    """The second one cannot know it, and hands its own table to the returning master."""
+    """The second slave cannot know of the change, and hands its own table to the returning master."""
     world = orbitmq_world
     await prepare(world)
     third = world.brokers[SECOND_SLAVE]

@@ -11,9 +11,10 @@ from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient, side_by_side
 from orbitmq.admin.group_settings import GroupSettings
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.admin.tables import Tables, is_own
+from orbitmq.admin.tables import Tables
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import (
     ConsumerConnection,
@@ -159,7 +160,7 @@ class ClientAdmin:
         return [
             ConnectedClient(role, name, one.client_id, address, one.language, one.version, ())
             for role, name, one, address in found
-            if name == group or (group is None and not is_own(name))
+            if name == group or (group is None and not is_built_in_group(name))
         ]
 
     async def _told(self, broker: BrokerInfo, fields: Mapping[str, str] | None = None) -> ProducerTableInfo:
@@ -173,7 +174,7 @@ class ClientAdmin:
         return ProducerTableInfo() if answer is None else ProducerTableInfo.decode(answer.body)
 
     async def _consumers(self, broker: BrokerInfo) -> Mapping[str, Sequence[ListedConnection]]:
-        names = [name for name in await self._tables.of(broker) if not is_own(name)]
+        names = [name for name in await self._tables.of(broker) if not is_built_in_group(name)]
         online = await side_by_side(names, lambda name: self._online(broker, name))
         return dict(zip(names, online, strict=True))
 

@@ -1,22 +1,18 @@
-"""Who still needs a broker that is to be stopped: the groups that read it or have messages left there."""
+"""The groups that still need a broker that is to be stopped: they read it, or have messages left there."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orbitmq.admin.cluster_client import ClusterClient
-from orbitmq.message.reserved import SYSTEM_GROUPS, is_system_group
+from orbitmq.admin.cluster_client import ClusterClient, side_by_side
+from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupWrapper
 from orbitmq.wire.bodies.stats import ConsumeStats
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-
-# Most groups of a broker that are asked about at the same time.
-SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +33,19 @@ async def readers_of(cluster: ClusterClient, address: str) -> Sequence[Reader]:
     """The users' groups with members or unread messages at a broker, by name."""
     request = Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     table = SubscriptionGroupWrapper.decode((await cluster.ask(address, request)).body)
-    names = sorted(
-        name
-        for name in table.subscription_group_table
-        if not (is_system_group(name) or name in SYSTEM_GROUPS)
-    )
-    line = asyncio.Semaphore(SIDE_BY_SIDE)
+    names = sorted(name for name in table.subscription_group_table if not is_built_in_group(name))
 
     async def reader(group: str) -> Reader:
-        async with line:
-            online = await cluster.ask_unless(
-                address,
-                headers.GetConsumerConnectionListRequest(consumer_group=group).command(),
-                ResponseCode.CONSUMER_NOT_ONLINE,
-            )
-            stats = await cluster.ask_unless(
-                address,
-                headers.GetConsumeStatsRequest(consumer_group=group, topic="").command(),
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            )
+        online = await cluster.ask_unless(
+            address,
+            headers.GetConsumerConnectionListRequest(consumer_group=group).command(),
+            ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+        stats = await cluster.ask_unless(
+            address,
+            headers.GetConsumeStatsRequest(consumer_group=group, topic="").command(),
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        )
         members = 0 if online is None else len(ConsumerConnection.decode(online.body).connection_set)
         offsets = {} if stats is None else ConsumeStats.decode(stats.body).offset_table
         lag = sum(
@@ -64,5 +54,4 @@ async def readers_of(cluster: ClusterClient, address: str) -> Sequence[Reader]:
         )
         return Reader(group, members, lag)
 
-    found = await asyncio.gather(*map(reader, names))
-    return [one for one in found if one.members or one.lag]
+    return [one for one in await side_by_side(names, reader) if one.members or one.lag]

@@ -22,11 +22,12 @@ from orbitmq.admin.progress import (
     progress_of_all,
     topic_lags_of_all,
 )
-from orbitmq.admin.tables import Tables, is_own
+from orbitmq.admin.tables import Tables
 from orbitmq.client.ranges import check_kind
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, ValidationError
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -74,7 +75,7 @@ class GroupAdmin:
         found: dict[str, list[str]] = {}
         for broker, table in answers.pairs:
             for name in table:
-                if name in found or system or not is_own(name):
+                if name in found or system or not is_built_in_group(name):
                     found.setdefault(name, []).append(broker.name)
         return answers.partial(dict(sorted(found.items())))
 
@@ -90,7 +91,7 @@ class GroupAdmin:
         found: dict[str, dict[str, GroupSettings]] = {}
         for broker, table in answers.pairs:
             for name, settings in table.items():
-                if name in found or not is_own(name):
+                if name in found or not is_built_in_group(name):
                     found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from orbitmq.admin.answers import Answers, Partial
 from orbitmq.admin.cluster_client import ClusterClient, side_by_side
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.admin.tables import is_own
 from orbitmq.message.model import MessageQueue
+from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from orbitmq.wire.bodies.topic import GroupList
@@ -88,7 +88,7 @@ async def progress_in(
             table = {} if told is None else ConsumeStats.decode(told.body).offset_table
             return [_of_queue(group, queue, offsets) for queue, offsets in table.items()]
 
-        each = await side_by_side([group for group in groups if not is_own(group)], one)
+        each = await side_by_side([group for group in groups if not is_built_in_group(group)], one)
         return [queue for some in each for queue in some if queue.queue.topic == topic]
 
     answers = await cluster.at_each(await cluster.leaders(name), look)
@@ -128,7 +128,7 @@ def _topic_lags(broker: BrokerInfo, answer: Command) -> Sequence[TopicLag]:
         return [
             TopicLag(group, topic, broker.name, one.lag, one.end)
             for group, topics in body.sums.items()
-            if not is_own(group)
+            if not is_built_in_group(group)
             for topic, one in topics.items()
         ]
     sums: dict[tuple[str, str], tuple[int, int]] = {}
@@ -146,7 +146,7 @@ def _readers(topic: str) -> Command:
 def _of_queues(listed: _Listed) -> Iterator[QueueProgress]:
     for groups in listed:
         for group, topics in groups.items():
-            if not is_own(group):
+            if not is_built_in_group(group):
                 for stats in topics:
                     for queue, offsets in stats.offset_table.items():
                         yield _of_queue(group, queue, offsets)

@@ -14,7 +14,7 @@ from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.admin.group_settings import GroupSettings, from_wire
 from orbitmq.admin.model import BrokerInfo, TopicSettings
 from orbitmq.message.numbers import whole_number
-from orbitmq.message.reserved import PERM_READ, PERM_WRITE, SYSTEM_GROUPS, is_system_group
+from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire import fastjson
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -49,11 +49,6 @@ class Kind(Generic[S]):
     table: str
     name: str
     read: Callable[[Any], S]
-
-
-def is_own(group: str) -> bool:
-    """Whether a group is one of RocketMQ's own."""
-    return is_system_group(group) or group in SYSTEM_GROUPS
 
 
 def _topic_settings(plain: object) -> TopicSettings:

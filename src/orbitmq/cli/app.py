@@ -114,7 +114,7 @@ def _usage(error: CycloptsError) -> str:
         near = get_close_matches(given.strip("-"), known, 1)
         return f"there is no option {given}" + (f": did you mean {known[near[0]]}?" if near else "")
     if isinstance(error, UnusedCliTokensError):
-        return f"nothing takes {' '.join(error.unused_tokens or ())}"
+        return f"unexpected argument: {' '.join(error.unused_tokens or ())}"
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         count, _ = error.argument.token_count()
         if error.keyword is None:

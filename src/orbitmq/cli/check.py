@@ -308,7 +308,7 @@ async def cert(admin: Admin, /, *, warn: Warn = 30, critical: Critical = 7) -> V
     try:
         answer = await admin.brokers.certificates()
     except ValidationError as error:
-        raise UsageError("no TLS here: give --context with one that has --ca, or ORBITMQ_TLS_CA") from error
+        raise UsageError("TLS is off: use a --context that has --ca, or set ORBITMQ_TLS_CA") from error
     now_ms = SystemClock().now_ms()
     states: list[State] = []
     texts: list[str] = []

@@ -63,7 +63,7 @@ async def show(admin: Admin, group: Group, client: str, /, *, stacks: Flag = Fal
     except ValidationError as error:
         raise UsageError(str(error)) from error
     found = answer.found
-    said = [found.stacks] if found.stacks else ["it does not tell its stacks"] if stacks else []
+    said = [found.stacks] if found.stacks else ["the consumer does not report its stacks"] if stacks else []
     return View(
         {"group": group, "client_id": client, "properties": found.properties, "stacks": found.stacks},
         [Table("queues", found.queues, QUEUES, optional=True)],

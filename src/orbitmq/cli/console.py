@@ -123,7 +123,7 @@ async def opened(
         except OSError as error:  # of TLS, too
             raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
         server = uvicorn.Server(config)
-        # The garbage collector need not visit the objects of now while pages are made.
+        # These objects live as long as the console: the garbage collector need not visit them again.
         gc.collect()
         gc.freeze()
         link, how = entering.address(host, port), "log in there"

@@ -167,7 +167,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "No dead letters. Messages come here when a consumer has rejected them, or failed too often.",
         "没有死信。被消费者拒绝或失败次数过多的消息会到这里。",
     ),
-    "no_jobs": ("Nothing was sent again yet.", "尚未重新发送。"),
+    "no_jobs": ("Nothing has been sent again yet.", "尚未重新发送。"),
     "no_messages": ("No message was found there.", "没有找到消息。"),
     "bodies_hidden": ("Your role does not show bodies.", "您的角色不显示消息体。"),
     "no_properties": ("None.", "无。"),
@@ -176,12 +176,12 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "仅显示前 {n} 个连接；全部见客户端页面。",
     ),
     "connections_late": (
-        "The broker did not tell its connections in time: see the pages of the groups.",
+        "The broker did not list its connections in time: see the pages of the groups.",
         "该 Broker 未能及时提供其连接：请查看消费组页面。",
     ),
     "no_clients": ("No client is connected.", "没有已连接的客户端。"),
     "no_client_queues": ("The consumer has no queue.", "该消费者没有队列。"),
-    "no_stacks": ("The consumer does not tell its stacks.", "该消费者不提供线程栈。"),
+    "no_stacks": ("The consumer does not report its stacks.", "该消费者不提供线程栈。"),
     "no_timers": ("No message waits for its time.", "没有等待投递时间的消息。"),
     "no_minutes": ("The brokers do not say when messages are due.", "Broker 未说明消息的到期时间。"),
     "no_users": (

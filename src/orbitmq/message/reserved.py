@@ -123,6 +123,11 @@ def is_system_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_built_in_group(group: str) -> bool:
+    """Whether no user has made the group: it belongs to the broker, or exists in every broker."""
+    return is_system_group(group) or group in SYSTEM_GROUPS
+
+
 def topic_fault(topic: str) -> str | None:
     """Why RocketMQ refuses a topic name (behaviour MV-03), None when it does not."""
     limit = RETRY_TOPIC_MAX_CHARS if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MAX_CHARS

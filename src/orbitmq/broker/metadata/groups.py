@@ -61,10 +61,8 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         return config
 
     def any_known(self) -> bool:
-        """Whether there is a group other than the system's."""
-        return any(
-            name not in reserved.SYSTEM_GROUPS and not reserved.is_system_group(name) for name in self._table
-        )
+        """Whether there is a group that is not built in."""
+        return any(not reserved.is_built_in_group(name) for name in self._table)
 
     def forbidden(self, groups: Mapping[str, object] | None = None) -> dict[str, dict[str, int]]:
         """Forbidden reads by group and topic, for all groups or for those in ``groups``."""

@@ -18,7 +18,7 @@ KIND = Flag("t", "userType", "Super or Normal")
 RULE = (
     Flag("r", "resources", "such as Topic:orders,Group:billing*", required=True),
     Flag("a", "actions", "such as Pub,Sub", required=True),
-    Flag("i", "sourceIp", "addresses and networks, a comma between"),
+    Flag("i", "sourceIp", "addresses and networks, separated by commas"),
     Flag("d", "decision", "Allow or Deny", required=True),
 )
 FROM = Flag("f", "fromBroker", "address of the broker that has them", required=True)
@@ -95,7 +95,11 @@ async def list_user(tool: Tool, options: Options) -> AsyncIterator[str]:
 
 
 @ACCESS(
-    "copyUser", "copy users to another broker", FROM, TO, Flag("u", "usernames", "names, a comma between")
+    "copyUser",
+    "copy users to another broker",
+    FROM,
+    TO,
+    Flag("u", "usernames", "names, separated by commas"),
 )
 async def copy_user(tool: Tool, options: Options) -> AsyncIterator[str]:
     if options.u:
@@ -181,7 +185,11 @@ async def list_acl(tool: Tool, options: Options) -> AsyncIterator[str]:
 
 
 @ACCESS(
-    "copyAcl", "copy rules to another broker", FROM, TO, Flag("s", "subjects", "subjects, a comma between")
+    "copyAcl",
+    "copy rules to another broker",
+    FROM,
+    TO,
+    Flag("s", "subjects", "subjects, separated by commas"),
 )
 async def copy_acl(tool: Tool, options: Options) -> AsyncIterator[str]:
     if options.s:

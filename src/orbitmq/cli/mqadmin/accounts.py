@@ -25,12 +25,12 @@ ACCOUNT_ROW = "%-1s %-18s: %s"
     "make an account of ACL 1.0, or change it",
     ACCESS_KEY,
     Flag("s", "secretKey", "the secret", required=True),
-    Flag("w", "whiteRemoteAddress", "address of the account; it lets nobody in at OrbitMQ"),
+    Flag("w", "whiteRemoteAddress", "white address of the account; OrbitMQ admits nobody by it"),
     Flag("i", "defaultTopicPerm", "right on other topics: DENY, PUB, SUB or PUB|SUB"),
     Flag("u", "defaultGroupPerm", "right on other groups"),
     Flag("t", "topicPerms", "such as orders=PUB|SUB,invoices=SUB"),
     Flag("g", "groupPerms", "such as billing=SUB"),
-    Flag("m", "admin", "true: it may do everything"),
+    Flag("m", "admin", "true: the account may do everything"),
     places=True,
 )
 async def update_account(tool: Tool, options: Options) -> AsyncIterator[str]:
@@ -62,7 +62,7 @@ async def delete_account(tool: Tool, options: Options) -> AsyncIterator[str]:
     yield f"account's accesskey is:{options.a}"
 
 
-@ACCOUNTS("clusterAclConfigVersion", "show how new the files of ACL 1.0 are", places=True)
+@ACCOUNTS("clusterAclConfigVersion", "show the versions of the files of ACL 1.0", places=True)
 async def versions(tool: Tool, options: Options) -> AsyncIterator[str]:
     if options.c is not None:
         yield laid(
@@ -134,7 +134,7 @@ def _list(values: list[str] | None) -> str | None:
 @ACCOUNTS(
     "updateGlobalWhiteAddr",
     "set the white addresses of a file of ACL 1.0",
-    Flag("g", "globalWhiteRemoteAddresses", "addresses, a comma between", required=True),
+    Flag("g", "globalWhiteRemoteAddresses", "addresses, separated by commas", required=True),
     Flag("p", "aclFileFullPath", "path of the file at the broker; without it plain_acl.yml"),
     places=True,
 )

@@ -38,7 +38,7 @@ CONSUMED = 128
     "queryMsgById",
     "a message by the broker's id",
     TOPIC,
-    Flag("i", "msgId", "ids, a comma between", required=True),
+    Flag("i", "msgId", "ids, separated by commas", required=True),
     CHARSET,
     *DIRECTLY,
 )

@@ -160,7 +160,7 @@ class StateExchange(Component):
         """Take over a peer's newer entries (PO-08); entries that only we have stay.
 
         Raises:
-            ExchangeError: the peer did not tell everything in time.
+            ExchangeError: the peer did not send all its tables in time.
         """
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[link] = answer
@@ -171,7 +171,7 @@ class StateExchange(Component):
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not answer.cancelled():
                 raise
-            raise ExchangeError(f"{link.address} did not tell its tables in time") from error
+            raise ExchangeError(f"{link.address} did not send its tables in time") from error
         finally:
             del self._asked[link]
 
@@ -190,7 +190,7 @@ class StateExchange(Component):
             async with asyncio.timeout(ASK_SECONDS):
                 await answer
         except TimeoutError as error:
-            raise ExchangeError(f"{link.address} did not tell all its tables") from error
+            raise ExchangeError(f"{link.address} did not send all its tables") from error
         finally:
             del self._asked[link]
             self._link_changed(link, False)
