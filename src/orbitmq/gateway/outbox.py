@@ -40,10 +40,10 @@ class StreamOutbox:
 
     Args:
         room: the bytes for questions, shared by all streams.
-        call: of the stream; it counts the answers that wait.
+        call: the call of the stream, which counts the bytes of the waiting answers.
 
     Attributes:
-        closed: nothing more is taken from the client, or asked; the stream ends when its answers are sent.
+        closed: whether no more commands are taken; the stream ends when the waiting answers are sent.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class StreamOutbox:
         self._answers: deque[bytes] | None = None
         self._questions: deque[bytes] | None = None
         self._bytes = 0
-        # A command is being written; commands are taken from here at the moment; the stream has ended.
+        # Whether a command is being written, whether :meth:`pump` runs, and whether the stream has ended.
         self._writes = self._pumps = self._lost = False
         self._error: CallError | None = None
         self.closed = False

@@ -55,7 +55,7 @@ class GrpcPeer:
     Attributes:
         kind: a ``ClientType``; unspecified until the client has said it.
         version: of the client's library, as it says.
-        user: the user whose keys it brought first; empty: it brought none.
+        user: the user who signed its first call; empty: the call had no signature.
         group: of a consumer.
         topics: that a producer sends to, in the order in which it named them; None: none.
         wanted: what a consumer subscribes to; None until the client has said it.
@@ -93,7 +93,7 @@ class GrpcPeer:
     ) -> None:
         self._broker = broker
         self._clock = clock
-        # Of the last command that has one.
+        # The nonce of the last command that has one.
         self._nonce = 0
         # The questions of operators that are not answered yet, by nonce; None: there are none.
         self._open: dict[str, asyncio.Future[schema.TelemetryCommand]] | None = None
