@@ -32,8 +32,9 @@ async def charts(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 def topic_rates(lags: Partial[Sequence[TopicLag]], history: History, now_ms: int) -> Mapping[str, float]:
-    """Messages a second that came to each topic that a group reads, since the look before; they are noted.
-    While a broker is left out there are none: its messages would come all at once when it is back.
+    """Note the ends of each topic that a group reads. Returns the messages a second since the last note.
+
+    Nothing is noted while a broker is left out: its messages would count all at once when it is back.
     """
     if lags.left_out:
         return {}

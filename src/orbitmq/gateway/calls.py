@@ -88,7 +88,7 @@ class Calls:
     # -- events ------------------------------------------------------------------------------------------
 
     def on(self, event: Event) -> None:
-        """Something happened on a stream."""
+        """Handle an event of a stream."""
         if isinstance(event, Arrived):
             call = self._calls.get(event.stream)
             if call is not None:
@@ -146,10 +146,10 @@ class Calls:
         self._shared.running += 1
 
     def _admit(self, request: Request) -> None:
-        """Refuse a call that cannot begin.
+        """Check that a call may begin.
 
         Raises:
-            CallError: it is not served, or too many are under way.
+            CallError: the call is not served, the broker stops, or too many calls are under way.
         """
         service = self._shared.service
         if request.method not in service.handlers and request.method not in service.streams:
@@ -183,7 +183,7 @@ class Calls:
             self._failed(call, error)
 
     def _tell(self, call: StreamCall) -> None:
-        """Give its listener the messages of a call."""
+        """Give the messages of a call to its listener."""
         try:
             while call.listener is not None:
                 message = call.next()
@@ -222,7 +222,7 @@ class Calls:
     def go_on(self, call: StreamCall, handler: Handler) -> None:
         self._shared.done(call)
         if not call.counts:
-            # The call has ended; its handler is to know that.
+            # The call has ended already: its handler learns that from ``gone``, and counts while it runs.
             self._count(call)
         try:
             self._start(call, handler)

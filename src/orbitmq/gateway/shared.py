@@ -49,7 +49,7 @@ class Shared:
         # Calls outlive connections: what they store is stored when their client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
-        # All calls.
+        # How many calls are under way, with a task or without.
         self.running = 0
         self.waiting: dict[StreamCall | PlainCalls | Arrivals, None] = {}
         self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)
@@ -59,7 +59,7 @@ class Shared:
         self.connections: dict[GrpcConnection, None] = {}
 
     def done(self, call: StreamCall | PlainCalls | Arrivals) -> None:
-        """Note that a call, the calls of a chunk, or the answers of a connection wait no more."""
+        """Remove a call, the calls of a chunk, or the answers of a connection from ``waiting``."""
         self.waiting.pop(call, None)
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)

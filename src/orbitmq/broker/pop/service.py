@@ -272,7 +272,7 @@ class _WaitingPop:
         self.client = client
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same client's."""
+        """Whether both hold a request of the same client."""
         return isinstance(other, _WaitingPop) and other.client is self.client
 
     def __hash__(self) -> int:
