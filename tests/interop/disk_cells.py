@@ -12,14 +12,15 @@ from benchmarks.remoting import Client
 from benchmarks.servers import Server
 from tests.interop.java_cells import QUERY_CONSUMER_OFFSET, expected, same_messages
 from tests.interop.kill_load import Load
+from tests.interop.messages import send
 from tests.interop.records import read_queue
 from tests.interop.world import CellError, World, check, equal, wait_registered
 
 from orbitmq.message.record import decode_record
 
 LARGE, BATCHED, DELAYED, GROUP, QUEUES = "disk_large", "disk_batched", "disk_delayed", "disk_group", 4
-DELAY_LEVEL, DELAY_S, DELAYED_COUNT = 4, 30, 5
-"""Long enough that the messages are due after the folder has changed hands."""
+DELAY_LEVEL, DELAY_S, DELAYED_COUNT = 3, 10, 5
+"""Sent just before the folder changes hands, so that the messages are due after it."""
 QUERY_NOT_FOUND = 22
 COMMITS_KEPT_S = 7
 """Both brokers write committed offsets every 5 s; a crash may lose those of the last interval. A load of that
@@ -79,9 +80,13 @@ def add(world: World, ns: str) -> None:
     same_messages(world.facts("Receive", ns=ns, topic=BATCHED, group=GROUP, count=25), expected("batch", 25))
 
 
-def delay(world: World, ns: str) -> None:
+def delay(broker: Server) -> None:
     """Messages for the broker that has the folder next."""
-    world.facts("Send", ns=ns, topic=DELAYED, how="sync", count=DELAYED_COUNT, delay=DELAY_LEVEL)
+    with Client(broker.port, timeout_s=30) as client:
+        for number in range(DELAYED_COUNT):
+            body = b"delayed %d" % number
+            answer = send(client, DELAYED, body, queue=number % QUEUES, DELAY=str(DELAY_LEVEL))
+            equal(answer.code, 0, f"a delayed send ({answer.remark})")
 
 
 def delayed_arrived(broker: Server, turn: int, *, crash: bool) -> None:
@@ -130,13 +135,17 @@ def hand_over(world: World, order: tuple[str, str, str], *, crash: bool) -> None
                         delayed_arrived(broker, turn, crash=crash)
                     except CellError as error:
                         raise CellError(f"{who}: {error}") from error
-                delay(world, name_server.address)
                 wanted = snapshot(broker)
-                if crash and turn < len(order) - 1:
+                if turn == len(order) - 1:
+                    break
+                if crash:
                     with Load(broker.port, f"disk_loaded_{turn}", GROUP) as load:
                         time.sleep(COMMITS_KEPT_S + 1)
+                        delay(broker)
                         broker.kill()
                     loads.append(load)
+                else:
+                    delay(broker)
         check(wanted is not None and any(wanted.records.values()), "nothing was written")
 
 
