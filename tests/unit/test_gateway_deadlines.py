@@ -55,6 +55,26 @@ async def test_a_call_may_begin_when_another_one_ends() -> None:
     assert list(clocked.over) == ["first", "before", "second"]
 
 
+async def test_a_call_that_cannot_be_ended_keeps_no_other_one_from_its_end() -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: failures.append(context["exception"])
+    )
+    over: list[str] = []
+
+    def expired(call: str) -> None:
+        if call == "broken":
+            raise RuntimeError(call)
+        over.append(call)
+
+    deadlines: Deadlines[str] = Deadlines(expired)
+    for call, timeout_ms in (("first", 100), ("broken", 100), ("same time", 100), ("later", 500)):
+        deadlines.add(call, timeout_ms)
+    await asyncio.sleep(1)
+    assert over == ["first", "same time", "later"]
+    assert [str(failure) for failure in failures] == ["broken"]
+
+
 async def test_closed_deadlines_end_nothing() -> None:
     clocked = Clocked()
     clocked.deadlines.add("a", 100)

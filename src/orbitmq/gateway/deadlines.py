@@ -17,7 +17,8 @@ class Deadlines(Generic[C]):
     """Calls by the slot of time in which their deadline is.
 
     Args:
-        expired: called with each call whose deadline has passed.
+        expired: called with each call whose deadline has passed. What it raises goes to the event loop's
+            handler of exceptions; the other calls end all the same.
     """
 
     def __init__(self, expired: Callable[[C], object]) -> None:
@@ -57,10 +58,16 @@ class Deadlines(Generic[C]):
 
     def _tick(self, slot: int) -> None:
         self._timer = None
-        while self._order and self._order[0] <= slot:
-            for call in list(self._slots.pop(heapq.heappop(self._order))):
-                self._expired(call)
-        # Slots whose calls have ended need no timer.
-        while self._order and not self._slots[self._order[0]]:
-            del self._slots[heapq.heappop(self._order)]
-        self._wake()
+        try:
+            while self._order and self._order[0] <= slot:
+                calls = self._slots[self._order[0]]
+                while calls:
+                    call = next(iter(calls))
+                    del calls[call]
+                    self._expired(call)
+                del self._slots[heapq.heappop(self._order)]
+        finally:
+            # Slots whose calls have ended need no timer.
+            while self._order and not self._slots[self._order[0]]:
+                del self._slots[heapq.heappop(self._order)]
+            self._wake()
