@@ -203,14 +203,14 @@ async def test_pages_share_the_answers_that_several_of_them_need(orbitmq_world: 
             for path in ("/", "/charts", "/brokers", "/groups", "/"):
                 await browser.get(path)
         assert counts(codes) == {STATES: 2, LAGS: 2, GROUPS: 2}
-        # The page of groups is as old as the lags on it.
+        # The pages of groups and topics are as old as the lags on them.
         await orbitmq_world.sleep(1)
         await browser.get("/topics")
         await orbitmq_world.sleep(1.5)
         with asked() as codes:
             for path in ("/groups", "/topics"):
                 await browser.get(path)
-        assert counts(codes) == {LAGS: 2, GROUPS: 2}
+        assert counts(codes) == {LAGS: 2, GROUPS: 2, TOPICS: 2}
         # A change of the viewer is seen at once, on every page.
         await browser.done("group-save", {"group": "new", "retries": "3"})
         assert "new" in [one["group"] for one in (await browser.json("/groups"))["groups"]]
