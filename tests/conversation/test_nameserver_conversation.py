@@ -414,5 +414,6 @@ async def test_acting_master_and_the_notice_of_the_lowest_id(runtime: SimulatedR
 
 async def test_a_taken_port_is_one_clear_line(runtime: SimulatedRuntime) -> None:
     async with NameServer(runtime, NameServerConfig(listen_port=9876)):
-        with pytest.raises(StartError, match=r"cannot listen on 0\.0\.0\.0:9876: "):
+        line = r"cannot listen on 0\.0\.0\.0:9876 \(bindAddress, listenPort\): "
+        with pytest.raises(StartError, match=line):
             await NameServer(runtime, NameServerConfig(listen_port=9876)).start()
