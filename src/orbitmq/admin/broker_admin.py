@@ -56,8 +56,10 @@ class BrokerAdmin:
         return states(await asyncio.gather(*map(status, await self._cluster.brokers())))
 
     async def replicas(self, name: str) -> Sequence[BrokerState]:
-        """The state of the brokers of one name: a master and its slaves. A RocketMQ master is also asked for
-        the lag of its slaves and whether they are in sync.
+        """The state of a master and its slaves, which share a broker name.
+
+        A RocketMQ master is also asked how far its slaves lag and whether they are in sync, as its
+        own state does not have that.
 
         Raises:
             NameServerError: no name server answers.

@@ -115,7 +115,7 @@ async def lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Mappi
 
 
 def by_group(lags: Sequence[TopicLag]) -> dict[str, int]:
-    """The lag of each group, all topics and brokers together."""
+    """Each group's lag: the sum over its topics and brokers."""
     found: dict[str, int] = {}
     for one in lags:
         found[one.group] = found.get(one.group, 0) + one.lag

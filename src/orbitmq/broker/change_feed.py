@@ -108,7 +108,7 @@ class Versioned(Protocol):
 
 
 def number_of(entry: FeedEntry) -> int:
-    """The number of a change in its table's record; ``NONE``: it has none."""
+    """The number of a change (:mod:`orbitmq.broker.last_changes`); ``NONE``: the change has none."""
     return NONE if entry.changed is msgspec.UNSET else entry.changed
 
 

@@ -110,7 +110,7 @@ class LastChanges:
     # -- the table's file --------------------------------------------------------------------------------
 
     def plain(self, table: str) -> dict[str, Any]:
-        """What the file of a table keeps beside its values."""
+        """The numbers of changes and deletions, for the file of the table."""
 
         def of_table(numbers: Mapping[tuple[str, str], int]) -> dict[str, int]:
             return {key: number for (name, key), number in numbers.items() if name == table and number}

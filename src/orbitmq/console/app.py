@@ -470,7 +470,7 @@ def _address(request: Request) -> str:
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, Page | None]) -> Page | None:
-    """The page that the work makes; ``None``: the browser has left, and the work was cancelled."""
+    """The result of ``work``; ``None``: the browser has closed the connection, and the work is cancelled."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -33,12 +33,12 @@ class _Kept(Generic[T]):
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        # When the value was true, and the value.
+        # The values, each with the time for which it holds.
         self._kept: dict[Key, tuple[float, T]] = {}
         self._making: dict[Key, asyncio.Task[tuple[float, T]]] = {}
 
     async def get(self, key: Key, make: Callable[[], Awaitable[tuple[float, T]]]) -> tuple[float, T]:
-        """The value of that key, and when it was true: the kept one, or a new one."""
+        """The kept value of the key, or a new one, with the time for which it holds."""
         kept = self._kept.get(key)
         if kept is not None and self._monotonic() - kept[0] < KEPT_S:
             return kept
@@ -123,7 +123,7 @@ class Asker:
         self._line = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def page(self, key: Key, make: Callable[[Sight], Awaitable[Page]]) -> Page:
-        """The page of that key: the kept one, or a new one. Requests that come meanwhile get the same."""
+        """The kept page of the key, or a new one. Requests for the same key share a page in the making."""
         _, page = await self._pages.get(key, lambda: self._make(key, make))
         return page
 

@@ -94,8 +94,8 @@ def rows_of(steps: Sequence[TraceStep], stored: ReceivedMessage | None) -> list[
 
 
 def _before(step: TraceStep, own: Sequence[TraceStep], ready: datetime | None) -> datetime | None:
-    """From when on the group could get this delivery: the first one from when the message was stored, one
-    after a failure from the end of the delivery before it.
+    """The time at which a delivery could begin: when the message was stored, and for a redelivery the end of
+    the delivery before it.
     """
     if not step.redeliveries or step.at is None:
         return ready

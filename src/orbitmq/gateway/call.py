@@ -133,12 +133,11 @@ class Call(Protocol):
         """Go on with a call without a task in a task, by this handler."""
         ...
 
-    def put(self, message: bytes) -> bool:
+    def put(self, message: bytes) -> None:
         """Begin to send a message of a call with a listener.
 
-        Returns:
-            Whether all of it is sent. If not, ``wrote`` of the listener is called when it is, and no other
-            message may be put before that.
+        ``wrote`` of the listener is called when all of it is sent, perhaps before this method returns. No
+        other message may be put before that.
 
         Raises:
             CallError: RESOURCE_EXHAUSTED, the client does not read.
@@ -171,14 +170,14 @@ Reply: TypeAlias = Callable[[bytes], None]
 
 
 class CallListener(Protocol):
-    """Is called with each message of a call that has no task, and when the call ends."""
+    """Receives the messages of a call that has no task, and learns of its end."""
 
     def came(self, message: bytes) -> None:
         """The client sent a message. A CallError ends the call."""
         ...
 
     def ended(self) -> None:
-        """The client sends nothing more."""
+        """The client has ended its half of the stream."""
         ...
 
     def wrote(self) -> None:
@@ -186,7 +185,7 @@ class CallListener(Protocol):
         ...
 
     def lost(self) -> None:
-        """The call is over."""
+        """The call has ended, in whatever way."""
         ...
 
 

@@ -30,7 +30,7 @@ _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
 
 class CallLine(Protocol):
-    """The connection as its calls see it."""
+    """The part of a connection that its calls use."""
 
     peer: str
     paused: bool
@@ -52,7 +52,7 @@ class CallLine(Protocol):
         ...
 
     def idle(self) -> None:
-        """No call is under way any more."""
+        """The last call in progress has ended."""
         ...
 
 
@@ -329,7 +329,7 @@ class Calls:
     # -- plain calls ------------------------------------------------------------------------------------
 
     def wait_for_plain(self, calls: PlainCalls) -> None:
-        """Count calls whose work is not safe yet."""
+        """Count plain calls until their work is flushed to the disk, or has failed."""
         self._plain[calls] = None
         self._shared.waiting[calls] = None
         self.running += len(calls.streams)
@@ -340,7 +340,7 @@ class Calls:
             calls.timer = self._loop.call_later(first / 1000, self._expire_plain, calls, first)
 
     def _expire_plain(self, calls: PlainCalls, passed_ms: int) -> None:
-        """The time of some of these calls is over."""
+        """The deadline of some of these plain calls has passed."""
         for stream, limit in zip(calls.streams, calls.timeouts_ms, strict=True):
             if 0 < limit <= passed_ms:
                 end = requests.trailers(GrpcStatus.DEADLINE_EXCEEDED, f"not done within {limit} ms")
@@ -353,7 +353,7 @@ class Calls:
             calls.timer = self._loop.call_later(wait_s, self._expire_plain, calls, min(later))
 
     def _forget_plain(self, calls: PlainCalls) -> bool:
-        """Count these calls no more; False: they were not counted."""
+        """Stop counting these plain calls; False: they were not counted."""
         if calls not in self._plain:
             return False
         del self._plain[calls]
@@ -365,7 +365,7 @@ class Calls:
         return True
 
     def answer_plain(self, calls: PlainCalls) -> None:
-        """The work of these calls is safe, or it is known why it is not."""
+        """Answer plain calls whose work is flushed to the disk, or has failed."""
         if not self._forget_plain(calls):
             return
         left = self._engine.answer_all(calls.streams, calls.answers, requests.ANSWER, requests.OK)

@@ -263,7 +263,7 @@ class HeaderReader:
             self.used += size
 
     def _grow(self) -> None:
-        """Twice as many places. The headers get the first ones, in their order."""
+        """Double the table's places. Its headers move to the first ones, in their order."""
         table = self.table
         sizes = self.sizes
         self.places *= 2

@@ -104,7 +104,7 @@ class StreamOutbox:
             self.pump()
 
     def wrote(self) -> None:
-        """The command that was being written is sent."""
+        """The command that was being written is sent; perhaps :meth:`pump` still runs, and goes on."""
         self._writes = False
         self.pump()
 
@@ -139,8 +139,7 @@ class StreamOutbox:
 
     def _put(self, data: bytes) -> None:
         self._writes = True
-        if self._call.put(data):
-            self._writes = False
+        self._call.put(data)
 
     def _next_answer(self, answers: deque[bytes]) -> bytes:
         data = answers.popleft()

@@ -88,12 +88,12 @@ class _Taken:
 
 @lru_cache(maxsize=1000)
 def _shared(asked: _Asked) -> _Asked:
-    """The request, as one object for all receives that ask for the same, as the members of a group do."""
+    """The shared copy of a request: receives with equal requests, such as a group's, keep one object."""
     return asked
 
 
 class _Way(Protocol):
-    """Through which a receive is answered: a call without a task, or :class:`_Awaited`."""
+    """Takes the answer of a receive: a call without a task, or :class:`_Awaited`."""
 
     @property
     def gone(self) -> Signal: ...
@@ -108,7 +108,7 @@ class _Way(Protocol):
 
 
 class _Awaited:
-    """Hands the handler that answers a receive to the task of its call."""
+    """Takes the answer of a receive whose call has a task: the task awaits ``rest``."""
 
     def __init__(self, call: Call) -> None:
         self.gone = call.gone
@@ -164,7 +164,7 @@ class _Waiting:
         self._way.reply_framed(self._receives.empty(refused(error)))
 
     def wait(self) -> None:
-        """Leave when the call ends."""
+        """Take the pop out of the held ones when the call ends."""
         self._way.gone.call(self._lost)
 
     def _lost(self) -> None:

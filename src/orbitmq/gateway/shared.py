@@ -49,7 +49,7 @@ class Shared:
         # Calls outlive connections: what they store is stored when their client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
-        # How many calls are under way, with a task or without.
+        # The number of calls in progress, with a task or without.
         self.running = 0
         self.waiting: dict[StreamCall | PlainCalls | Arrivals, None] = {}
         self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)

@@ -1,6 +1,6 @@
 """The :class:`~orbitmq.gateway.call.Call` on one stream of an HTTP/2 connection.
 
-It takes little memory while it waits: what it needs for messages under way is there only as long as they are.
+A call that waits takes little memory: its queue and its reader exist only while they hold messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 class Carrier(Protocol):
-    """The calls of a connection as one of them sees it."""
+    """The part of a connection's calls that a single call uses."""
 
     @property
     def peer(self) -> str:
@@ -170,7 +170,7 @@ class StreamCall:
         if self.due is not None:
             self.due.pop(self, None)
             if not self.due:
-                self.due.clear()  # an emptied dict keeps its memory, and its slot may be a minute away
+                self.due.clear()  # an emptied dict keeps its memory until its slot is due
             self.due = None
         self.out = _NOTHING
         listener, self.listener = self.listener, None
@@ -287,7 +287,7 @@ class StreamCall:
             self.answered = True
             self._carrier.begin_answer(self)
 
-    def put(self, message: bytes) -> bool:
+    def put(self, message: bytes) -> None:
         data = prefixed(message)
         self._begin_answer()
         if not self._carrier.queues(len(data)):
@@ -295,7 +295,6 @@ class StreamCall:
         self._put = len(data)
         self.out = memoryview(data)
         self._carrier.push(self)
-        return not self.out
 
     def end(self, error: CallError | None) -> None:
         self._carrier.end(self, error)

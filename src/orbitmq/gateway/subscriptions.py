@@ -33,7 +33,7 @@ def tags_of(expression: str, kind: str) -> frozenset[str]:
 
 
 class Wanted(NamedTuple):
-    """What a consumer wants of a topic."""
+    """A subscription of a consumer to one topic."""
 
     topic: str
     expression: str
@@ -46,7 +46,7 @@ def _shared(wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
 
 
 def wanted_of(entries: Iterable[schema.SubscriptionEntry]) -> tuple[Wanted, ...]:
-    """What the settings of a consumer name. The members of a group share it: they name the same."""
+    """The subscriptions in a consumer's settings. Consumers with equal ones, as in a group, share them."""
     wanted = tuple(Wanted(entry.topic.name, *expression_of(entry.expression)) for entry in entries)
     size = sum(len(each.topic) + len(each.expression) for each in wanted)
     return _shared(wanted) if size <= _SHARED_BYTES else wanted

@@ -141,7 +141,7 @@ class Telemetry:
         return told
 
     def lost(self, told: _Told) -> None:
-        """A stream is over."""
+        """A stream has ended."""
         del self._streams[told]
         self._clients.ended(told.who.client_id, told.outbox)
         self._join(told, "")
@@ -265,7 +265,7 @@ async def _refuse(error: RefusalError, call: Call) -> None:
 
 @lru_cache(maxsize=1000)
 def _shared(data: bytes) -> bytes:
-    """The bytes, as one object for all streams with the same settings, as the members of a group have."""
+    """The shared copy of these bytes: streams with equal settings, such as a group's, keep one object."""
     return data
 
 

@@ -124,7 +124,7 @@ def is_system_group(group: str) -> bool:
 
 
 def is_built_in_group(group: str) -> bool:
-    """Whether no user has made the group: it belongs to the broker, or exists in every broker."""
+    """Whether the group is built in: the broker's own, or one that every broker has."""
     return is_system_group(group) or group in SYSTEM_GROUPS
 
 

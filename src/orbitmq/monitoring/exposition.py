@@ -1,4 +1,4 @@
-"""Prometheus's text format (version 0.0.4), with a limit on the number of series.
+"""Writes metrics as text for Prometheus (format 0.0.4), up to a limit of series.
 
 Series of many topics and groups are written as rows: their labels are prepared once, and one formatting of
 bytes writes the numbers of a hundred rows.

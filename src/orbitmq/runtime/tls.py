@@ -170,7 +170,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     # -- the handshake, and the end ----------------------------------------------------------------------
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake as bytes have come. Returns whether it is done."""
+        """Continue the handshake with the received bytes. Returns whether it is complete."""
         if self._turns is None:
             return self._step()
         if not self._waits and self._transport is not None:
@@ -181,7 +181,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         return False
 
     def _go_on(self) -> None:
-        """Go on with the handshake: its turn has come."""
+        """Continue the handshake in its turn."""
         self._waits = False
         transport = self._transport
         if transport is not None and not transport.is_closing():
@@ -274,7 +274,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
 
 class _Bytes:
-    """Gives a protocol that takes bytes what comes into a buffer."""
+    """A buffer in front of a protocol that takes bytes (``data_received``)."""
 
     def __init__(self, inner: asyncio.Protocol) -> None:
         self._inner = inner

@@ -26,10 +26,10 @@ _of_thread = threading.local()
 
 
 class Owner(Protocol):
-    """The part of a connection that makes the handshake and handles its end."""
+    """The part of a TLS connection that makes the handshake and handles the end of the session."""
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake as bytes have come. Returns whether it is done."""
+        """Continue the handshake with the received bytes. Returns whether it is complete."""
         ...
 
     def ended(self) -> None:
@@ -94,11 +94,11 @@ class TlsRecords:
     # -- from the transport ------------------------------------------------------------------------------
 
     def room(self, _size_hint: int = -1) -> memoryview:
-        """Where to receive the next bytes; valid until they are reported with :meth:`received`."""
+        """The buffer for the next bytes; valid until they are reported with :meth:`received`."""
         return self._buffer
 
     def received(self, count: int) -> None:
-        """Handle ``count`` bytes that were read into the room."""
+        """Handle ``count`` bytes that were read into the buffer of :meth:`room`."""
         self.take(self._buffer[:count])
 
     def take(self, data: Data) -> None:
@@ -107,7 +107,7 @@ class TlsRecords:
         self.go_on()
 
     def go_on(self) -> None:
-        """Go on with the handshake, or decrypt what was received."""
+        """Continue the handshake, or decrypt the received bytes."""
         self._working = True
         try:
             if self.open or (self._owner is not None and self._owner.shake_hands()):
@@ -121,7 +121,8 @@ class TlsRecords:
         while self._more:
             if self._is_closing():
                 return
-            if self._get_buffer is None or self._buffer_updated is None or self._owner is None:
+            owner = self._owner
+            if self._get_buffer is None or self._buffer_updated is None or owner is None:
                 return
             room = self._get_buffer(-1)
             filled = self._fill(room, len(room))
@@ -129,10 +130,10 @@ class TlsRecords:
                 self._buffer_updated(filled)
             if self._fault is not None:
                 fault, self._fault = self._fault, None
-                self._owner.broken(fault)
+                owner.broken(fault)
             elif self._ended:
                 self._ended = False
-                self._owner.ended()
+                owner.ended()
 
     def _fill(self, room: Any, size: int) -> int:
         """Decrypt as much as fits; returns the number of bytes. Notes whether there is more, or an end."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Pieces of work that wait for their turn: at most one of each handshake, so connections limit them."""
+    """Steps of handshakes that wait for their turn. Each connection has at most one, so they are limited."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def wait(self, work: Callable[[], None]) -> None:
-        """Do this work in an iteration of the loop of its own, after the work that waits already."""
+        """Do ``work`` in a later iteration of the event loop, after the work that waits already."""
         self._waiting.append(work)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next)

@@ -208,5 +208,5 @@ class _AclsFile:
 
 
 def _beside(last: LastChanges, table: str) -> list[tuple[str, str]]:
-    """What a table's file keeps beside its values."""
+    """The numbers of changes and deletions, as members of a table's file."""
     return [(name, pretty_value(value, "\n\t")) for name, value in last.plain(table).items()]

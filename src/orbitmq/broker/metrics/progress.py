@@ -76,7 +76,7 @@ class GroupProgress:
         """
         holds = self._store.min_commit_log_offset, queues
         moved = self._offsets.take_moved()
-        # A scrape that broke off has not looked at everything that had moved.
+        # A scrape that broke off took the moved offsets without looking at all of them: compute everything.
         self._all = moved is None or holds != self._holds or not self._complete
         self._holds, self._moved, self._complete = holds, moved or set(), False
         dealt = set()
@@ -115,7 +115,7 @@ class GroupProgress:
         batch.known = True
 
     def _changed(self, batch: ReadBatch) -> Sequence[int]:
-        """The places in the batch whose numbers have to be computed."""
+        """The indexes in the batch of the topics whose numbers have to be computed."""
         for source in batch.retries:
             self._ends.of(source)  # those of other topics were read before
         if self._all or not batch.known:

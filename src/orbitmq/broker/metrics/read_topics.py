@@ -112,7 +112,7 @@ class _Known(NamedTuple):
 
 
 class ReadTopics:
-    """Finds each group with each of its topics."""
+    """Finds the topics that each group reads."""
 
     def __init__(
         self,
