@@ -207,7 +207,7 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
         member.subscribe("orders")
         worker = threading.Thread(target=member.run, args=(lambda _message: None,))
         worker.start()
-        name = json.loads(orbitmq("client", "list", "--group", "direct", "--json"))["clients"][0]["client_id"]
+        name = member_of("direct", orbitmq)
         of_member = ["--topic", "orders", "--group", "direct", "--client", name, "--json"]
         until(["message", "consume", sent.message_id, *of_member])
         check("message-consume", orbitmq("message", "consume", sent.message_id, *of_member))
@@ -285,6 +285,16 @@ def until(words: list[str]) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(words)
+
+
+def member_of(group: str, orbitmq: Command) -> str:
+    """The client id of the group's member, when its first heartbeat has reached the broker."""
+    for _ in range(200):
+        clients = json.loads(orbitmq("client", "list", "--group", group, "--json"))["clients"]
+        if clients:
+            return str(clients[0]["client_id"])
+        time.sleep(0.05)
+    raise AssertionError(group)
 
 
 def test_a_cluster_that_is_started(tmp_path: Path) -> None:
