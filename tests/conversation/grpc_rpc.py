@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from tests.conversation.broker_peer import BrokerPeer
 from tests.conversation.grpc_client import GrpcClient, prefixed
 
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop.revive import PopRevive
 from orbitmq.gateway import schema
 from orbitmq.gateway.messages import duration, new, parse
 from orbitmq.gateway.schema import ClientType, FilterType, MessageType, TransactionResolution
 from orbitmq.gateway.status import Code
 from orbitmq.runtime.seam import Runtime
+from orbitmq.wire.codes import RequestCode
 
 A = TypeVar("A", bound=schema.Form)
 PORT = 10911
@@ -345,3 +349,26 @@ async def all_of(client: RpcClient, count: int, **values: Any) -> list[schema.Me
 
 def kinds(queue: schema.MessageQueue) -> list[MessageType]:
     return [MessageType(kind) for kind in queue.accept_message_types]
+
+
+def in_flight(broker: Broker) -> int:
+    """How many popped messages of the broker are not acknowledged yet."""
+    return len(broker.part(PopRevive).state.in_flight)
+
+
+async def answer_of(rpc: RpcClient, stream: int, timeout_s: float = 60.0) -> Received:
+    """The answer to the ReceiveMessage on this stream."""
+    answer = rpc.grpc.answers[stream]
+    await asyncio.wait_for(answer.done.wait(), timeout_s)
+    assert answer.status == 0, answer
+    return received(answer.messages())
+
+
+async def ordered_group(broker: Broker, group: str = "cg", retries: int = 16) -> None:
+    """Make a group that consumes in order."""
+    async with BrokerPeer(broker.runtime) as peer:
+        body = b'{"groupName":"%s","consumeMessageOrderly":true,"retryMaxTimes":%d}' % (
+            group.encode(),
+            retries,
+        )
+        await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conversation.test_broker_access import APP, WRONG, Keys, secured
+from tests.conversation.secured_broker import APP, WRONG, Keys, secured
 
 from orbitmq import Credentials, Message
 from orbitmq.testing.world import World

@@ -13,7 +13,8 @@ from tests.conversation.test_broker_pop import pop
 from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.config import METRIC_LABELS, BrokerConfig, ConfigError
+from orbitmq.broker.config import BrokerConfig, ConfigError
+from orbitmq.broker.config_values import METRIC_LABELS
 from orbitmq.broker.metrics import progress
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.codes import RequestCode

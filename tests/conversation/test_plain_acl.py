@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conversation.broker_peer import BrokerPeer, broker_config
 from tests.conversation.scripted import running as consuming
-from tests.conversation.test_broker_access import Keys, admin
+from tests.conversation.secured_broker import Keys, admin
 
 from orbitmq import (
     ConsumeFrom,

@@ -12,7 +12,7 @@ import pytest
 
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.blocking import BlockingConnection
-from orbitmq.transport.connection import Limits
+from orbitmq.transport.endpoint import Limits
 from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from orbitmq.transport.server import RemotingServer, ServerConnection
 from orbitmq.wire.command import Command

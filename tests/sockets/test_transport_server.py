@@ -27,7 +27,7 @@ from tests.sockets.transport import (
 from orbitmq.runtime import Runtime
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.connection import Limits
+from orbitmq.transport.endpoint import Limits
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.addresses import split
