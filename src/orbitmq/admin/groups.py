@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.answers import Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, side_by_side
 from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
+from orbitmq.admin.group_moves import GroupMoves
 from orbitmq.admin.group_settings import GroupSettings, from_wire, to_wire
 from orbitmq.admin.lag_causes import LagReport
 from orbitmq.admin.lag_reports import explained
@@ -31,24 +32,13 @@ from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
-from orbitmq.wire.bodies.stats import (
-    ConsumeStats,
-    OffsetWrapper,
-    QueryConsumeTimeSpanBody,
-    QueueTimeSpan,
-    TopicStatsTable,
-)
+from orbitmq.wire.bodies.stats import ConsumeStats, OffsetWrapper, QueryConsumeTimeSpanBody, QueueTimeSpan
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-SERVER_SIDE_RESET = "useServerSideResetOffset"
-
-# By queue: its smallest and its next offset; the new offset of a group.
-Ends = Mapping[MessageQueue, tuple[int, int]]
-Targets = Mapping[MessageQueue, int]
 # One broker's part of a group: its settings, and its connected members.
 _Told = tuple[GroupSettings | None, ConsumerConnection | None]
 
@@ -60,6 +50,7 @@ class GroupAdmin:
     def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
         self._tables = tables
+        self._moves = GroupMoves(cluster)
 
     # -- looking -----------------------------------------------------------------------------------------
 
@@ -279,28 +270,15 @@ class GroupAdmin:
         Args:
             time: a datetime with a time zone.
         """
-        time_ms = instant_ms("time", time)
-
-        async def stored(broker: BrokerInfo, ends: Ends) -> Targets:
-            return {queue: await self._offset_at(broker, queue, time_ms) for queue in ends}
-
-        return await self._plan_all(group, topic, stored)
+        return await self._moves.planned_to_time(group, topic, instant_ms("time", time))
 
     async def plan_to_first(self, group: str, topic: str) -> Partial[Sequence[Move]]:
         """Plan a reset to the oldest message of every queue."""
-
-        async def first(_: BrokerInfo, ends: Ends) -> Targets:
-            return {queue: low for queue, (low, _) in ends.items()}
-
-        return await self._plan_all(group, topic, first)
+        return await self._moves.planned_to_first(group, topic)
 
     async def plan_to_last(self, group: str, topic: str) -> Partial[Sequence[Move]]:
         """Plan a reset to the end of every queue: the group skips what has piled up."""
-
-        async def last(_: BrokerInfo, ends: Ends) -> Targets:
-            return {queue: high for queue, (_, high) in ends.items()}
-
-        return await self._plan_all(group, topic, last)
+        return await self._moves.planned_to_last(group, topic)
 
     async def plan(self, group: str, targets: Mapping[MessageQueue, int]) -> Partial[Sequence[Move]]:
         """Plan a reset to the offsets of ``targets``, with the present offsets. Only brokers of these queues
@@ -311,45 +289,7 @@ class GroupAdmin:
             BrokerError: no broker knows the topic.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
-        names = {queue.broker_name for queue in targets}
-        brokers = [broker for broker in await self._cluster.leaders() if broker.name in names]
-        gone = names - {broker.name for broker in brokers}
-        for queue in sorted(targets):
-            if queue.broker_name in gone:
-                raise _no_queue(queue)
-
-        async def chosen(broker: BrokerInfo) -> Sequence[Move]:
-            moves: list[Move] = []
-            own = {queue: to for queue, to in targets.items() if queue.broker_name == broker.name}
-            for topic in sorted({queue.topic for queue in own}):
-                ends = await self._ends(broker, topic) or {}
-                wanted = {queue: own[queue] for queue in sorted(own) if queue.topic == topic}
-                moves += await self._moves(broker, group, _checked(wanted, ends))
-            return moves
-
-        answers = await self._cluster.at_each(brokers, chosen)
-        return answers.partial(_sorted(move for _, moves in answers.pairs for move in moves))
-
-    async def _plan_all(
-        self, group: str, topic: str, choose: Callable[[BrokerInfo, Ends], Awaitable[Targets]]
-    ) -> Partial[Sequence[Move]]:
-        """The moves in all queues of a topic; ``choose`` gives the new offset of each."""
-        brokers = await self._cluster.leaders()
-
-        async def planned(broker: BrokerInfo) -> Sequence[Move] | None:
-            ends = await self._ends(broker, topic)
-            return None if ends is None else await self._moves(broker, group, await choose(broker, ends))
-
-        answers = await self._cluster.at_each(brokers, planned)
-        found = [moves for _, moves in answers.pairs if moves is not None]
-        if not (found or answers.left_out):
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers[0].address
-            )
-        return answers.partial(_sorted(move for moves in found for move in moves))
-
-    async def _moves(self, broker: BrokerInfo, group: str, targets: Targets) -> Sequence[Move]:
-        return [Move(queue, await self._committed(broker, group, queue), to) for queue, to in targets.items()]
+        return await self._moves.planned(group, targets)
 
     async def move(self, group: str, moves: Iterable[Move]) -> Sequence[Move]:
         """Set the group's offset to ``to`` in each queue, whether members are online or not; returns the
@@ -368,43 +308,7 @@ class GroupAdmin:
         wanted = list(moves)
         for move in wanted:
             check_kind("each of moves", move, Move)
-        leaders = {broker.name: broker for broker in await self._cluster.leaders()}
-        own: dict[BrokerInfo, list[Move]] = {}
-        for move in wanted:
-            name = move.queue.broker_name
-            if name not in leaders:
-                raise ValidationError(f"no broker of {name} is online")
-            own.setdefault(leaders[name], []).append(move)
-        resets = await self._cluster.at_each(list(own), lambda broker: self._resets(broker, group))
-        by_broker = dict(resets.pairs)
-        moved: list[Move] = []
-
-        async def carry_out(broker: BrokerInfo) -> None:
-            for move in own[broker]:
-                command = _reset(group, move, by_broker=by_broker[broker])
-                await self._cluster.ask(broker.address, command)
-                moved.append(move)
-
-        done = await self._cluster.at_each(list(by_broker), carry_out)
-        left_out = [*resets.left_out, *done.left_out]
-        if left_out and not moved:
-            raise left_out[0].error
-        if left_out:
-            raise IncompleteError(Partial(_sorted(moved), left_out), NOT_DONE)
-        return _sorted(moved)
-
-    async def _resets(self, broker: BrokerInfo, group: str) -> bool:
-        """Whether the broker moves groups by itself; else members must be offline."""
-        answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_BROKER_CONFIG))
-        if f"{SERVER_SIDE_RESET}=true" in answer.body.decode(errors="replace").splitlines():
-            return True
-        request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
-        if await self._cluster.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE):
-            raise ValidationError(
-                f"broker {broker.name} does not move a group by itself ({SERVER_SIDE_RESET}), and members of "
-                f"{group} are online: stop them first"
-            )
-        return False
+        return await self._moves.carried_out(group, wanted)
 
     async def clone(self, source: str, target: str, *, topic: str | None = None) -> Sequence[str]:
         """Give ``target`` the offsets of ``source``, in one topic or in all; returns the names of the
@@ -436,31 +340,6 @@ class GroupAdmin:
             where = f" in topic {topic}" if topic else ""
             raise ValidationError(f"group {source} has committed no offset{where}")
         return answers.partial(cloned, NOT_DONE).whole()
-
-    async def _ends(self, broker: BrokerInfo, topic: str) -> Ends | None:
-        """Smallest and next offset of the topic's queues; ``None``: the broker does not have the topic."""
-        request = headers.GetTopicStatsInfoRequest(topic=topic).command()
-        answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
-        if answer is None:
-            return None
-        table = TopicStatsTable.decode(answer.body).offset_table
-        return {queue: (table[queue].min_offset, table[queue].max_offset) for queue in sorted(table)}
-
-    async def _offset_at(self, broker: BrokerInfo, queue: MessageQueue, time_ms: int) -> int:
-        request = headers.SearchOffsetByTimestampRequest(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
-        )
-        answer = await self._cluster.ask(broker.address, request.command())
-        return headers.SearchOffsetByTimestampResponse.from_ext(answer.ext).offset
-
-    async def _committed(self, broker: BrokerInfo, group: str, queue: MessageQueue) -> int | None:
-        request = headers.QueryConsumerOffsetRequest(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        answer = await self._cluster.ask_unless(
-            broker.address, request.command(), ResponseCode.QUERY_NOT_FOUND
-        )
-        return None if answer is None else headers.QueryConsumerOffsetResponse.from_ext(answer.ext).offset
 
 
 def _details(
@@ -495,55 +374,12 @@ def _details(
     )
 
 
-def _reset(group: str, move: Move, *, by_broker: bool) -> Command:
-    queue = move.queue
-    if by_broker:
-        return headers.InvokeBrokerToResetOffsetRequest(
-            group=group,
-            topic=queue.topic,
-            timestamp=-1,
-            is_force=True,
-            queue_id=queue.queue_id,
-            offset=move.to,
-        ).command()
-    return headers.UpdateConsumerOffsetRequest(
-        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=move.to
-    ).command()
-
-
 def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int) -> QueueLag:
     committed, end = progress.consumer_offset, progress.broker_offset
     popped = progress.pop_in_flight
     in_flight = max(0, progress.pull_offset - committed) + (popped or 0)
     age = waits_ms / 1000 if end > committed or popped else 0.0
     return QueueLag(queue, committed, end, in_flight, age, popped)
-
-
-def _checked(targets: Targets, ends: Ends) -> Targets:
-    """The targets, once it is clear that the broker has all of these offsets.
-
-    Raises:
-        ValidationError: it does not have one of them.
-    """
-    for queue, to in targets.items():
-        if queue not in ends:
-            raise _no_queue(queue)
-        low, high = ends[queue]
-        if not low <= to <= high:
-            raise ValidationError(f"{_name(queue)} has the offsets {low} to {high}, not {to}")
-    return targets
-
-
-def _no_queue(queue: MessageQueue) -> ValidationError:
-    return ValidationError(f"there is no queue {_name(queue)}")
-
-
-def _sorted(moves: Iterable[Move]) -> list[Move]:
-    return sorted(moves, key=lambda move: move.queue)
-
-
-def _name(queue: MessageQueue) -> str:
-    return f"{queue.topic} {queue.broker_name}[{queue.queue_id}]"
 
 
 def unknown_group(group: str, brokers: Sequence[BrokerInfo]) -> BrokerError:

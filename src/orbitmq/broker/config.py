@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from orbitmq.broker.config_advice import advice
 from orbitmq.broker.config_keys import KNOWN_KEYS
-from orbitmq.broker.delay.levels import DEFAULT_LEVELS, DelayLevels
+from orbitmq.broker.config_values import (
+    delay_levels,
+    host_or_none,
+    hours,
+    labels,
+    one_address,
+    one_folder,
+    region,
+    subgroup,
+    timer_precision,
+    topic_like_name,
+    web_server,
+)
+from orbitmq.broker.delay.levels import DEFAULT_LEVELS
 from orbitmq.message import reserved
 from orbitmq.monitoring.listen import advice as exposed
 from orbitmq.runtime.paths import expanded, folder_of, joined
@@ -18,7 +30,6 @@ from orbitmq.settings.tls import KEYS, TlsSettings
 from orbitmq.settings.typed import (
     ConfigError,
     Settings,
-    addresses,
     bind_host,
     flag,
     group,
@@ -44,99 +55,6 @@ MAX_MESSAGE_BYTES = 15 * _MIB
 _DAY_MS = 86_400_000
 
 
-def _name(key: str, value: str) -> str:
-    """A name that becomes a topic and a folder, so the rules for topic names apply."""
-    if reserved.topic_fault(value) is not None:
-        raise ConfigError(key, value, "1 to 127 characters of %|a-zA-Z0-9_-")
-    return value
-
-
-def _address(key: str, value: str) -> str:
-    """host:port, or nothing."""
-    address = addresses(key, value)
-    if ";" in address:
-        raise ConfigError(key, value, "one address as host:port")
-    return address
-
-
-def _web_server(key: str, value: str) -> str:
-    """A host, with a port or without, or nothing."""
-    name, colon, port = value.partition(":")
-    if colon and not (port.isdecimal() and port.isascii() and 0 < int(port[:6]) < 65536):
-        raise ConfigError(key, value, "a host, or host:port")
-    return _host_or_none(key, name) + colon + port
-
-
-def _subgroup(key: str, value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,255}", value):
-        raise ConfigError(key, value, "the last part of the address server's URL: letters, digits, _ . -")
-    return value
-
-
-def _host_or_none(key: str, value: str) -> str:
-    return own_host(key, value) if value else ""
-
-
-def _one_folder(key: str, value: str) -> str:
-    """One folder. RocketMQ's list with commas is refused: it would name a new folder, with an empty log."""
-    if "," in value:
-        raise ConfigError(key, value, "one folder; of a log in several, move the files into one")
-    return path(key, value)
-
-
-def _region(key: str, value: str) -> str:
-    """A text that is written unchanged into JSON headers and message properties."""
-    if not re.fullmatch(r"[ !#-\[\]-~]{1,127}", value):
-        raise ConfigError(key, value, "1 to 127 printable ASCII characters without quotes and backslashes")
-    return value
-
-
-def _hours(key: str, value: str) -> str:
-    """``04`` or ``04;16``: hours of the day."""
-    if not re.fullmatch(r"[0-9]{1,2}(;[0-9]{1,2})*", value) or any(
-        int(hour) > 23 for hour in value.split(";")
-    ):
-        raise ConfigError(key, value, "hours from 00 to 23, separated by ';'")
-    return value
-
-
-# Labels that series have by themselves.
-METRIC_LABELS = frozenset(
-    {
-        "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "direction",
-        "invocation_status", "is_long_polling", "is_retry", "is_system", "language", "le", "message_type",
-        "node_id", "node_type", "processor", "protocol_type", "put_status", "queue_id", "quota",
-        "request_code", "response_code", "result", "role", "storage_medium", "storage_type",
-        "timer_bound_s", "topic", "version",
-    }
-)  # fmt: skip
-
-
-def _metric_labels(key: str, value: str) -> str:
-    """``name:value,name:value``, or nothing."""
-    names = []
-    for pair in value.split(",") if value else []:
-        name, colon, _ = pair.strip().partition(":")
-        if not colon or not re.fullmatch("[a-zA-Z][a-zA-Z0-9_]{0,60}", name) or name in METRIC_LABELS:
-            raise ConfigError(
-                key, value, "name:value,name:value; the names are none that metrics have themselves"
-            )
-        names.append(name)
-    if len(set(names)) != len(names):
-        raise ConfigError(key, value, "each name once")
-    return value
-
-
-def _precision(key: str, value: str) -> int:
-    """RocketMQ uses the next lower of four values (MessageStoreConfig.setTimerPrecisionMs)."""
-    return max(ms for ms in (100, 200, 500, 1000) if ms == 100 or ms <= number(0, 2**31 - 1)(key, value))
-
-
-def _delay_levels(_key: str, value: str) -> str:
-    DelayLevels.parse(value)
-    return value
-
-
 @dataclass(slots=True)
 class BrokerConfig(Settings):
     """Settings of a broker; the defaults are RocketMQ's (BrokerConfig, MessageStoreConfig) except:
@@ -151,11 +69,11 @@ class BrokerConfig(Settings):
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
     """
 
-    broker_name: str = setting("broker-a", "brokerName", _name)
-    broker_cluster_name: str = setting("DefaultCluster", "brokerClusterName", _name)
+    broker_name: str = setting("broker-a", "brokerName", topic_like_name)
+    broker_cluster_name: str = setting("DefaultCluster", "brokerClusterName", topic_like_name)
     broker_id: int = setting(0, "brokerId", number(0, 2**62))
     broker_ip1: str = setting("127.0.0.1", "brokerIP1", own_host)
-    broker_ip2: str = setting("", "brokerIP2", _host_or_none)
+    broker_ip2: str = setting("", "brokerIP2", host_or_none)
     listen_port: int = setting(10911, "listenPort", number(0, 65535))
     bind_address: str = setting("0.0.0.0", "bindAddress", bind_host)  # noqa: S104 - RocketMQ's default
     grpc_server_port: int = setting(8081, "grpcServerPort", number(0, 65535))
@@ -178,19 +96,19 @@ class BrokerConfig(Settings):
     logger_levels: str = setting("", "logLevels", log_levels, live=True)
     slow_request_ms: int = setting(0, "slowRequestMillis", number(0, _DAY_MS), live=True)
     metrics_series: int = setting(50_000, "metricsOtelCardinalityLimit", number(100, 1_000_000))
-    metrics_label: str = setting("", "metricsLabel", _metric_labels)
+    metrics_label: str = setting("", "metricsLabel", labels)
     metrics_queue_lag: bool = setting(False, "metricsQueueLag", flag, live=True)
     namesrv_addr: str = setting("", "namesrvAddr", name_servers, live=True)
     name_servers_by_dns: bool = setting(False, "fetchNameSrvAddrByDnsLookup", flag)
     update_name_servers_ms: int = setting(120_000, "updateNameServerAddrPeriod", number(1000, _DAY_MS))
     name_servers_by_http: bool = setting(False, "fetchNamesrvAddrByAddressServer", flag)
     fetch_name_servers_ms: int = setting(10_000, "fetchNamesrvAddrInterval", number(1000, _DAY_MS))
-    address_server_domain: str = setting("", "rmqAddressServerDomain", _web_server)
-    address_server_subgroup: str = setting("nsaddr", "rmqAddressServerSubGroup", _subgroup)
+    address_server_domain: str = setting("", "rmqAddressServerDomain", web_server)
+    address_server_subgroup: str = setting("nsaddr", "rmqAddressServerSubGroup", subgroup)
     # The name servers found by the address server or DNS, when one of them is asked.
     found_name_servers: tuple[str, ...] = field(default=(), init=False, repr=False)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
-    store_path_commit_log: str = setting("", "storePathCommitLog", _one_folder)
+    store_path_commit_log: str = setting("", "storePathCommitLog", one_folder)
     broker_config_path: str = setting("", "brokerConfigPath", path)
     mapped_file_size_commit_log: int = setting(
         1024 * _MIB, "mappedFileSizeCommitLog", number(128 * 1024, 2**31 - 1)
@@ -204,7 +122,7 @@ class BrokerConfig(Settings):
     broker_role: str = setting("ASYNC_MASTER", "brokerRole", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
     ha_listen_port: int = setting(10912, "haListenPort", number(0, 65535))
     ha_allowed_peers: str = setting("", "haAllowedPeers", networks)
-    ha_master_address: str = setting("", "haMasterAddress", _address)
+    ha_master_address: str = setting("", "haMasterAddress", one_address)
     ha_transfer_batch_size: int = setting(32_768, "haTransferBatchSize", number(1024, 4_000_000))
     ha_send_heartbeat_interval_ms: int = setting(5000, "haSendHeartbeatInterval", number(100, 600_000))
     ha_housekeeping_interval_ms: int = setting(20_000, "haHousekeepingInterval", number(100, 600_000))
@@ -229,9 +147,9 @@ class BrokerConfig(Settings):
     cluster_topic_enable: bool = setting(True, "clusterTopicEnable", flag)
     broker_topic_enable: bool = setting(True, "brokerTopicEnable", flag)
     trace_topic_enable: bool = setting(False, "traceTopicEnable", flag)
-    msg_trace_topic_name: str = setting(reserved.TRACE_TOPIC, "msgTraceTopicName", _name)
+    msg_trace_topic_name: str = setting(reserved.TRACE_TOPIC, "msgTraceTopicName", topic_like_name)
     timer_wheel_enable: bool = setting(True, "timerWheelEnable", flag)
-    timer_precision_ms: int = setting(1000, "timerPrecisionMs", _precision)
+    timer_precision_ms: int = setting(1000, "timerPrecisionMs", timer_precision)
     timer_max_delay_s: int = setting(3 * 86_400, "timerMaxDelaySec", number(1, 20 * 86_400), live=True)
     timer_roll_window_slots: int = setting(2 * 86_400, "timerRollWindowSlot", number(2, 7 * 86_400 - 60))
     mapped_file_size_timer_log: int = setting(100 * _MIB, "mappedFileSizeTimerLog", number(4096, 2**31 - 1))
@@ -260,7 +178,7 @@ class BrokerConfig(Settings):
     protected_mode: bool = setting(True, "protectedMode", flag)
     admin_addresses: str = setting("", "adminAddresses", networks)
     allow_open: bool = setting(False, protection.OPEN_KEY, flag)
-    region_id: str = setting("DefaultRegion", "regionId", _region, live=True)
+    region_id: str = setting("DefaultRegion", "regionId", region, live=True)
     trace_on: bool = setting(True, "traceOn", flag, live=True)
     max_message_size: int = setting(4 * _MIB, "maxMessageSize", number(1, MAX_MESSAGE_BYTES), live=True)
     reject_transaction_message: bool = setting(False, "rejectTransactionMessage", flag, live=True)
@@ -278,7 +196,7 @@ class BrokerConfig(Settings):
     default_query_max_num: int = setting(32, "defaultQueryMaxNum", number(1, 1024), live=True)
     max_msgs_num_batch: int = setting(64, "maxMsgsNumBatch", number(1, 1024), live=True)
 
-    message_delay_level: str = setting(DEFAULT_LEVELS, "messageDelayLevel", _delay_levels)
+    message_delay_level: str = setting(DEFAULT_LEVELS, "messageDelayLevel", delay_levels)
 
     long_polling_enable: bool = setting(True, "longPollingEnable", flag, live=True)
     short_polling_time_ms: int = setting(1000, "shortPollingTimeMills", number(1, 60_000), live=True)
@@ -318,7 +236,7 @@ class BrokerConfig(Settings):
     )
 
     file_reserved_time_hours: int = setting(72, "fileReservedTime", number(0, 1_000_000), live=True)
-    delete_when: str = setting("04", "deleteWhen", _hours, live=True)
+    delete_when: str = setting("04", "deleteWhen", hours, live=True)
     disk_max_used_space_ratio: int = setting(75, "diskMaxUsedSpaceRatio", number(10, 95), live=True)
 
     register_period_ms: int = setting(30_000, "registerNameServerPeriod", number(10_000, 60_000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,6 +18,10 @@ from orbitmq.cli.view import Line, View
 from orbitmq.cli.where import Clusters
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.imports import is_missing
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
 
 # Connections at the same time; further ones get 503.
 MOST_CONNECTIONS = 500
@@ -102,27 +106,7 @@ async def opened(
         port = listener.getsockname()[1]
         entrance = entering.entrance(host, port, options[names[0]], used.threads, clock.monotonic)
         made = Console(options, clock.monotonic, clock.now_ms, entrance=entrance, write=write)
-        # The console trusts no header that a proxy would set.
-        config = uvicorn.Config(
-            made.app,
-            interface="asgi3",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=5,
-            ssl_certfile=entering.cert,
-            ssl_keyfile=entering.key,
-        )
-        try:
-            config.load()
-        except OSError as error:  # of TLS, too
-            raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(_server_config(made.app, entering))
         # These objects live as long as the console: the garbage collector need not visit them again.
         gc.collect()
         gc.freeze()
@@ -137,6 +121,36 @@ async def opened(
             )
         finally:
             await made.close()
+
+
+def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
+    """How the pages are served; trusts no header that a proxy would set.
+
+    Raises:
+        UsageError: certificate and key cannot be used.
+    """
+    import uvicorn
+
+    config = uvicorn.Config(
+        pages,
+        interface="asgi3",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=entering.cert,
+        ssl_keyfile=entering.key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # of TLS, too
+        raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
+    return config
 
 
 @app.command

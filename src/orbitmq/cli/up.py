@@ -68,14 +68,11 @@ async def up(
     from orbitmq.runtime.system import require_linux
 
     require_linux()
-    limits = (("brokers", brokers, 1, MAX_BROKERS), ("replicas", replicas, 1, MAX_REPLICAS))
-    for name, given, least, most in (*limits, ("port", port, 0, MAX_PORT)):
-        if not least <= given <= most:
-            raise UsageError(f"--{name} {given}: expected {least} to {most}")
-    stop = asyncio.Event()
+    _check("brokers", brokers, 1, MAX_BROKERS)
+    _check("replicas", replicas, 1, MAX_REPLICAS)
+    _check("port", port, 0, MAX_PORT)
+    stop = _set_by_signals()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     begin = loop.time()
     with ExitStack() as stack:
         if dir is None:
@@ -106,6 +103,19 @@ async def up(
             yield Line(text="stopping")
         finally:
             await cluster.stop()
+
+
+def _check(name: str, given: int, least: int, most: int) -> None:
+    if not least <= given <= most:
+        raise UsageError(f"--{name} {given}: expected {least} to {most}")
+
+
+def _set_by_signals() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 @asynccontextmanager

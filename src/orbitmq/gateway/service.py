@@ -142,7 +142,31 @@ def service(host: Host) -> Service:
     acks = AckMessage(callers, ends, saves)
     transactions = TransactionEnds(config, s.topics, host.offered(EndingTransactions))
     recalls = Recalls(host.offered(Recall), others)
-    handlers: dict[str, Handler] = {
+    handlers = _short_calls(callers, routes, presence, ends, transactions, recalls)
+    handlers |= {
+        "Health.Check": Health(s.role).check,
+        "SendMessage": SendMessage(callers, sends),
+        "ReceiveMessage": receives,
+        "AckMessage": acks,
+    }
+    # The rights of each call are checked.
+    plain = PlainDoor(host, topics, clients, quotas, settling, saves) if check is everybody else None
+    streams = {"Telemetry": telemetry.open}
+    return RocketmqService(
+        clock, background, clients, held, telemetry, receives, others, saves, handlers, streams, plain, quotas
+    )
+
+
+def _short_calls(
+    callers: Callers,
+    routes: Routes,
+    presence: Presence,
+    ends: Ends,
+    transactions: TransactionEnds,
+    recalls: Recalls,
+) -> dict[str, Handler]:
+    """The calls of one request and one response that need no handler of their own."""
+    return {
         "QueryRoute": Unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
         "QueryAssignment": Unary(
             callers,
@@ -164,10 +188,6 @@ def service(host: Host) -> Service:
             schema.NotifyClientTerminationResponse,
             presence.goodbye,
         ),
-        "Health.Check": Health(s.role).check,
-        "SendMessage": SendMessage(callers, sends),
-        "ReceiveMessage": receives,
-        "AckMessage": acks,
         "ChangeInvisibleDuration": Unary(
             callers,
             schema.ChangeInvisibleDurationRequest,
@@ -187,9 +207,3 @@ def service(host: Host) -> Service:
             callers, schema.RecallMessageRequest, schema.RecallMessageResponse, recalls.recall
         ),
     }
-    # The rights of each call are checked.
-    plain = PlainDoor(host, topics, clients, quotas, settling, saves) if check is everybody else None
-    streams = {"Telemetry": telemetry.open}
-    return RocketmqService(
-        clock, background, clients, held, telemetry, receives, others, saves, handlers, streams, plain, quotas
-    )

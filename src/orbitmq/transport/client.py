@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from orbitmq.errors import ClientStateError, ValidationError
 from orbitmq.runtime.line import Line
 from orbitmq.transport.address import parse_address
-from orbitmq.transport.connection import Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.transport.connection import Connection, close_all
+from orbitmq.transport.endpoint import Endpoint, Handler, Limits
 from orbitmq.transport.errors import (
     ConnectError,
     ConnectionLostError,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
-from orbitmq.transport.connection import Answer, Connection, Endpoint, Handler, Limits, close_all
+from orbitmq.transport.connection import Connection, close_all
+from orbitmq.transport.endpoint import Answer, Endpoint, Handler, Limits
 from orbitmq.transport.entrance import Entrance
 from orbitmq.transport.peer_clock import PeerClock
 from orbitmq.transport.proxies import Network, Proxies

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from orbitmq.runtime.seam import Runtime
 from orbitmq.transport.client import RemotingClient
-from orbitmq.transport.connection import Handler
+from orbitmq.transport.endpoint import Handler
 from orbitmq.transport.identity import Identity
 from orbitmq.wire.command import Command
 
