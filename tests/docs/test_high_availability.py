@@ -33,12 +33,6 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def columns(block: str) -> tuple[str, str]:
-    """The two files that stand side by side."""
-    pairs = [re.split(r"\s{2,}", line, maxsplit=1) for line in block.strip().splitlines()]
-    return "\n".join(pair[0] for pair in pairs) + "\n", "\n".join(pair[1] for pair in pairs) + "\n"
-
-
 class Machines:
     """The page's machines: 10.0.0.1 is 127.0.0.1 here, and so on; every one uses the same ports."""
 
@@ -118,8 +112,8 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 def test_the_pages_steps_replace_a_master_and_a_slave(machines: Machines, tmp_path: Path) -> None:
-    side_by_side, acting = blocks("properties")
-    master, slave = (text + acting for text in columns(side_by_side))
+    master, slave, acting = blocks("properties")
+    master, slave = master + acting, slave + acting
     (steps,) = (block for block in blocks("sh") if "orbitmq broker" in block)
     flags = re.findall(r"(supportActingMaster|notifyMinBrokerIdChanged)=(\w+)", steps)
     machines.start("namesrv", "nameserver", "".join(f"{key}={value}\n" for key, value in flags), NAME_SERVER)
