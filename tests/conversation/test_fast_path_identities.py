@@ -22,7 +22,7 @@ from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserI
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command, Serialization
-from orbitmq.wire.frame import encode_frame
+from orbitmq.wire.frame import decode_frame, encode_frame
 from orbitmq.wire.signing import Secret
 
 SECRETS = {"root": "root-secret-1", "app": "app-secret-1", "nobody": "x"}
@@ -244,6 +244,59 @@ async def test_a_field_that_is_there_twice_is_never_signed_twice(runtime: Simula
         await asyncio.sleep(0.1)
         assert [answer.code for answer in answers(client.wire) if answer.opaque == 77] == [0]
         assert broker.services.store.max_commit_log_offset > before
+
+
+def with_another(frame: bytes, name: str, value: str, *, first: bool) -> bytes:
+    """The frame with one more field of this name, before all others or behind them."""
+    _, word = struct.unpack(">ii", frame[:8])
+    header, body = frame[8 : 8 + (word & 0xFFFFFF)], frame[8 + (word & 0xFFFFFF) :]
+    if word >> 24:  # the binary form
+        more = struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value)) + value.encode()
+        fields = more + header[21:] if first else header[21:] + more
+        header = header[:17] + struct.pack(">i", len(fields)) + fields
+    else:
+        begin = header.index(b'"extFields":{') + len(b'"extFields":{')
+        end = header.index(b"}", begin)
+        more = f'"{name}":"{value}"'.encode()
+        fields = more + b"," + header[begin:end] if first else header[begin:end] + b"," + more
+        header = header[:begin] + fields + header[end:]
+    return struct.pack(">ii", 4 + len(header) + len(body), word & ~0xFFFFFF | len(header)) + header + body
+
+
+@pytest.mark.behaviour("AU-13", "AU-30", "AU-31")
+@pytest.mark.parametrize("strategy", ["", STATEFUL])
+@pytest.mark.parametrize("form", list(Serialization), ids=lambda form: form.name)
+async def test_keys_that_are_there_twice_are_judged_as_they_are_decoded(
+    runtime: SimulatedRuntime, strategy: str, form: Serialization
+) -> None:
+    async with Broker(runtime, settings(**ON, authentication_strategy=strategy)) as broker:
+        client = Client(broker)
+        await client.begin()
+        assert [(await client.send())[0], await client.send()] == [0, (0, True)]
+        right = signature(SECRETS["app"], {**send_to("T").ext, "AccessKey": "app"}, b"body")
+        found = set()
+        for name, value in (
+            *(("AccessKey", user) for user in ("app", "root", "nobody", "", "a" * 100_000)),
+            *(("Signature", text) for text in (right, "wrong", "", "x" * 100_000)),
+        ):
+            for first in (True, False):
+                client.opaque += 1
+                command = signed(send_to("T"), "app")
+                command.opaque, command.serialization = client.opaque, form
+                frame = with_another(encode_frame(command), name, value, first=first)
+                ext = decode_frame(frame).ext
+                user, secret = ext["AccessKey"], SECRETS.get(ext["AccessKey"], "")
+                is_made = user in ("app", "root") and ext["Signature"] == signature(secret, ext, b"body")
+                # A stateful broker looks no more at a signature of a user that this connection has shown.
+                passes = is_made or (bool(strategy) and user == "app")
+                client.wire.deliver(frame)
+                await asyncio.sleep(0.1)
+                (answer,) = [one for one in answers(client.wire) if one.opaque == client.opaque]
+                about = (name, value[:9], first, answer.remark)
+                assert (answer.code == 0, answer.code in (0, 16)) == (passes, True), about
+                found.add(passes)
+        assert found == {True, False}
+        assert not client.wire.closed
 
 
 async def waiting(client: Client, user: str, offset: int) -> asyncio.Future[Command]:

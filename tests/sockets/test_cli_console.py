@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,10 +27,10 @@ def unused_port() -> int:
 
 
 @contextmanager
-def running(*words: str) -> Iterator[httpx.URL]:
+def running(*words: str, program: Sequence[str] = ("-m", "orbitmq")) -> Iterator[httpx.URL]:
     """A console of a cluster that is away; the address that it prints."""
     command = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port()), *words]
-    with subprocess.Popen([sys.executable, "-m", "orbitmq", *command], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, *program, *command], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             yield httpx.URL(json.loads(process.stdout.readline())["link"])
@@ -58,6 +59,35 @@ def test_the_printed_link_opens_the_console() -> None:
         assert browser.get("/messages").status_code == 200
         assert browser.get("/static/console.css").status_code == 200
         shows(browser, "/topics", "127.0.0.1:1")  # it says which name server is away
+
+
+HASTY = """
+import sys
+from orbitmq.cli.main import main
+from orbitmq.console import connections
+connections.REQUEST_S, connections.MOST = 1.0, 40
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.behaviour("CS-50")
+def test_clients_that_send_no_whole_request_hold_no_connection() -> None:
+    half = b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nuser=a"
+    with running(program=("-c", HASTY)) as link:
+        place = ("127.0.0.1", link.port or 0)
+        pipelined = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 3 + half
+        for first in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", half, pipelined):
+            with socket.create_connection(place, timeout=60) as one:
+                one.sendall(first)
+                while one.recv(1 << 16):
+                    pass
+        strangers = [socket.create_connection(place, timeout=60) for _ in range(100)]
+        for stranger in strangers:
+            with contextlib.suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+            stranger.close()
+        with httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser:
+            assert browser.get("/").status_code == 401
 
 
 @pytest.mark.behaviour("CS-29")

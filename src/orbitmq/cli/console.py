@@ -131,10 +131,12 @@ def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
     """
     import uvicorn
 
+    from orbitmq.console.connections import LimitedConnection
+
     config = uvicorn.Config(
         pages,
         interface="asgi3",
-        http="h11",
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         log_level="warning",

@@ -1,0 +1,64 @@
+"""The console's HTTP connections: those of uvicorn, with limits on their number and on the time of a request.
+
+uvicorn answers requests above a number of connections with 503, but it lets a connection send its request for
+as long as it likes. So clients that send nothing, or a byte now and then, would hold all of them for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# A request, its body included, has to be whole within this time of its first byte, and the first one within
+# this time of the connection's beginning. A body is a form of at most 1 MiB.
+REQUEST_S: Final = 20.0
+# Above uvicorn's own limit, so that some clients still get the 503 that says why.
+MOST: Final = 600
+_UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
+
+
+class LimitedConnection(H11Protocol):
+    """One connection; it is aborted when a request takes too long, or when there are too many."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST:
+            transport.abort()
+        else:
+            self._begin_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_request()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # A request that came behind the answered one may have begun.
+        self._look()
+
+    def _look(self) -> None:
+        if self.transport.is_closing() or self.conn.their_state not in _UNFINISHED:
+            self._end_request()
+        elif self._deadline is None:
+            self._begin_request()
+
+    def _begin_request(self) -> None:
+        self._deadline = self.loop.call_later(REQUEST_S, self._too_slow)
+
+    def _end_request(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.transport.abort()
