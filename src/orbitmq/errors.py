@@ -150,7 +150,7 @@ class BrokerError(OrbitError):
 
 
 class NotPermittedError(BrokerError):
-    """The client's user may not do this, or nobody may: by a permission of the topic, group or broker.
+    """The client's user may not do this, or no client may: by a permission of the topic, group or broker.
 
     A client whose keys or rights are refused does not try another broker: rights are the cluster's.
 
@@ -204,7 +204,7 @@ class MessageNotFoundError(OrbitError):
 
 
 class ReplyTimeoutError(OrbitError, TimeoutError):
-    """A request was stored, but nobody answered it in time.
+    """A request was stored, but no consumer answered it in time.
 
     Attributes:
         topic: where the request went.

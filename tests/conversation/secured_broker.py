@@ -1,4 +1,4 @@
-"""A broker that asks for keys: its settings, its users, and a client that speaks as one of them."""
+"""A broker that requires keys: its settings, its users, and a client that speaks as one of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def settings(**changes: str) -> dict[str, str]:
 
 @pytest.fixture
 def secured(request: pytest.FixtureRequest, orbitmq_runtime: SimulatedRuntime, orbitmq_loop: Any) -> World:
-    """One broker that asks for keys, with the topic "orders" and the user "app"."""
+    """One broker that requires keys, with the topic "orders" and the user "app"."""
     world = World(orbitmq_runtime, settings=settings(**getattr(request, "param", {})))
     orbitmq_loop.enter(world)
     orbitmq_loop.run(prepare(world))

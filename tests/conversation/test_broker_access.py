@@ -1,4 +1,4 @@
-"""A broker that asks for keys: clients with right and wrong keys, with and without rights."""
+"""A broker that requires keys: clients with right and wrong keys, with and without rights."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_missing_rights_are_named(secured: World) -> None:
 
 @pytest.mark.behaviour("AU-13")
 async def test_no_frame_passes_by_way_of_the_fast_path(secured: World) -> None:
-    """The same plain sends and pulls that it takes from anybody, when nobody is asked for keys."""
+    """The same plain sends and pulls that it takes from anybody, when no keys are required."""
     peer = BrokerPeer(secured.runtime, secured.brokers["broker-a"].address)
     async with peer:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a broker that asks for keys does with clients that have shown none, or wrong ones."""
+"""What a broker that requires keys does with clients that have shown none, or wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gRPC clients of a broker that asks for keys: who they are, and what they may do."""
+"""gRPC clients of a broker that requires keys: who they are, and what they may do."""
 
 from __future__ import annotations
 

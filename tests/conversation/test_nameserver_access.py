@@ -1,4 +1,4 @@
-"""A name server that asks for keys: brokers, clients and operators with right and wrong ones."""
+"""A name server that requires keys: brokers, clients and operators with right and wrong ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def settings(**changes: Any) -> NameServerConfig:
 
 
 class Cluster:
-    """A name server that asks for keys, and a broker that does or does not."""
+    """A name server that requires keys, and a broker that does or does not."""
 
     def __init__(self, runtime: SimulatedRuntime, server: NameServer) -> None:
         self.runtime = runtime
@@ -158,7 +158,7 @@ async def test_a_broker_without_the_keys_is_not_registered(runtime: SimulatedRun
         keys = {"namesrv_addr": ADDRESS, "inner_client_credentials": INNER}
         async with Broker(runtime, broker_config(**keys)):
             await asyncio.sleep(5)
-            assert found.names() == ["broker-a"], "also a broker that asks nobody for keys signs"
+            assert found.names() == ["broker-a"], "also a broker that requires no keys signs"
 
 
 @pytest.mark.behaviour("AU-23")

@@ -1,4 +1,4 @@
-"""Protected mode: what other machines may not do at servers that ask nobody for keys."""
+"""Protected mode: what other machines may not do at servers that require no keys."""
 
 from __future__ import annotations
 

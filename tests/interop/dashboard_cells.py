@@ -1,7 +1,7 @@
 """The calls of Apache's dashboard: the same program at a broker of Apache's and at ours gets the same data.
 
 Apache's dashboard uses 36 methods of ``DefaultMQAdminExt``. ``java/Calls.java`` calls them and
-``queryConsumeTimeSpan``, with right and with wrong arguments, at brokers that ask for keys (users and rules
+``queryConsumeTimeSpan``, with right and with wrong arguments, at brokers that require keys (users and rules
 are among the calls), and says the results as data. There are messages, some of them delayed, refused once, or
 dead letters, and a consumer that is online. Addresses, ids and times are masked; what else may differ is in
 :data:`DIFFERENT`.

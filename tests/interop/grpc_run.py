@@ -8,7 +8,7 @@ all consumers at once (:mod:`tests.interop.grpc_flights`). The two programs of d
 first, and its test with client and broker in one process. Then both protocols
 (:mod:`tests.interop.grpc_remoting`), and what operators see of running clients
 (:mod:`tests.interop.grpc_operators`). Whole runs do this at two groups with a slave each. Then they take a
-broker that asks for keys (:mod:`tests.interop.grpc_secured`), and kill masters while clients hold messages
+broker that requires keys (:mod:`tests.interop.grpc_secured`), and kill masters while clients hold messages
 (:mod:`tests.interop.grpc_owners`). At last clusters of several brokers
 (:mod:`tests.interop.grpc_clusters`), and the tests of apache/rocketmq-e2e when there is a checkout
 (:mod:`tests.interop.grpc_e2e`). The Python client is installed into a virtual environment of its own in

@@ -1,4 +1,4 @@
-"""Cells of `make interop-grpc` at a broker that asks for keys and rights.
+"""Cells of `make interop-grpc` at a broker that requires keys and rights.
 
 A user with rights for one topic and one group sends, receives, fails until messages are dead letters, begins
 transactions and takes a delayed message back. A wrong secret, an unknown user, no keys, a topic and a group

@@ -1,4 +1,4 @@
-"""Clients of ours at Apache's brokers that ask for keys and for TLS; Java clients at ours with TLS."""
+"""Clients of ours at Apache's brokers that require keys and TLS; Java clients at ours with TLS."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def tls_clients(ca: str, cert: str, key: str) -> dict[str, str]:
 def secured(
     world: World, kind: str, settings: dict[str, str], tls: dict[str, str] | None = None
 ) -> Iterator[Place]:
-    """A name server and a broker of Apache's that asks for keys.
+    """A name server and a broker of Apache's that requires keys.
 
     Args:
         tls: system properties of both. The broker takes TLS only, the name server takes both.

@@ -1,4 +1,4 @@
-"""The command line at a server that asks for keys and TLS."""
+"""The command line at a server that requires keys and TLS."""
 
 from __future__ import annotations
 

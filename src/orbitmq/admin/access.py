@@ -271,7 +271,7 @@ def _refusals(broker_name: str, status: Mapping[str, str]) -> list[RefusalCount]
     """The refusals in a broker's state. A broker that requires no keys, and Apache's, has none.
 
     Raises:
-        BodyError: it is no such list.
+        BodyError: the state has a list that cannot be read.
     """
     if "refusals" not in status:
         return []

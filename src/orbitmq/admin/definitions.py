@@ -64,7 +64,7 @@ class Definitions:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done for one topic, group, user or rule.
+    """A step of an import: the change of one topic, group, user or rule.
 
     Attributes:
         before: its settings by broker; empty: no broker has it.

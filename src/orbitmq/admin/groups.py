@@ -45,7 +45,7 @@ _Told = tuple[GroupSettings | None, ConsumerConnection | None]
 
 @checks_arguments
 class GroupAdmin:
-    """Operations on consumer groups, in all clusters: at each master, or who has the copy of a lost one."""
+    """Operations on consumer groups of all clusters, at each master, or at the slave that acts for it."""
 
     def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
@@ -178,7 +178,7 @@ class GroupAdmin:
         return await lags_of_all(self._cluster, None)
 
     async def why(self, group: str) -> Partial[LagReport]:
-        """How far a group is behind, and why: nobody is online, one queue that stands still, too few members
+        """How far a group is behind, and why: no member is online, one queue stands still, too few members
         or queues, a conflict, consuming switched off.
 
         When one queue has most of the lag, its member is looked for and watched for a second.

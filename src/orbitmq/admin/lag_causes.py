@@ -57,7 +57,7 @@ class Holder:
 
     Attributes:
         in_hand: messages of the queue that it has fetched and not finished.
-        done: whether it has finished all of them, and only not told the broker yet.
+        done: whether it has finished all of them, and only has not committed yet.
         moved: whether it finished any of them while it was watched.
         watched: seconds.
     """

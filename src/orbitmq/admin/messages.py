@@ -36,7 +36,7 @@ CONSUME_MS = 12_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumedNow:
-    """What came of a message that a member handled because an operator asked it to.
+    """The result of a message that a member handled because an operator asked for it.
 
     Attributes:
         outcome: "success", "later", "throw exception" and the like, RocketMQ's words.

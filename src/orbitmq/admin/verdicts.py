@@ -23,7 +23,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 def asked_of(action: str, resource: str) -> Asked:
-    """What is asked.
+    """The question to the rules of a user.
 
     Raises:
         ValidationError: there is no such action, or the resource has another form.

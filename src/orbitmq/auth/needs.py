@@ -34,7 +34,7 @@ class Clusters(Protocol):
         ...
 
 
-# From a request, and what its server knows, to what is asked for.
+# From a request, and the state of its server, to the rights that it needs.
 Needs: TypeAlias = Callable[[Command, P], Iterable[Asked]]
 
 

@@ -1,4 +1,4 @@
-"""Protected mode: what strangers may not do at a server that asks nobody for keys."""
+"""Protected mode: requests that a server without keys takes only from its own machine and from operators."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ProtectedMode:
                 return
         raise RemotingError(
             ResponseCode.NO_PERMISSION,
-            f"request {code} from {host} is refused (protectedMode): this server asks nobody for keys. "
+            f"request {code} from {host} is refused (protectedMode): this server requires no keys. "
             "Send it from the server's own machine, name your address in adminAddresses, or set "
             "authenticationEnabled=true; protectedMode=false serves it to everybody",
         )

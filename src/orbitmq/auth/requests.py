@@ -1,7 +1,8 @@
 """What each request to a broker needs: the one table from request codes to topics, groups and actions.
 
-A code that is not in it is for super users. Where the table asks more than Apache's brokers do, they let
-anybody pass: a group is named by its retry topic, a message by its place in the log, a code without a row.
+Requests with a code that is not in the table are for super users. In three cases Apache's brokers check
+nothing and this table does: the request names a group by its retry topic, a message by its place in the log,
+or has a code without a row.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ QUEUE_ENDS = "queueEnds"
 USERS = users.TABLE
 ACLS = rules.TABLE
 
-# Users with their secrets, and what they may do: told over sealed links only.
+# Users with their secrets, and their rules: sent over sealed links only.
 SECRET = frozenset({USERS, ACLS})
-# Tables needed to find and read messages, and to know who may. Ends of queues come after their topics.
+# Tables needed to find messages, read them and check rights. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS, USERS, ACLS)
 # Tables of deliveries and consumption. Messages delivered to other groups of brokers are in no log here.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)

@@ -64,7 +64,7 @@ class BrokerConfig(Settings):
     * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
     * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine for its address; here a caller has to.
     * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): other machines do not see the metrics.
-    * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); it is told in acting mode only.
+    * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); name servers get it in acting mode only.
 
     Sizes are bytes. ``broker_permission`` is a sum of 2 (write) and 4 (read).
     """

@@ -1,4 +1,4 @@
-"""Routes of topics, asked from the name servers for all parts of the broker (TopicRouteInfoManager)."""
+"""Routes of topics, fetched from the name servers for all parts of the broker (TopicRouteInfoManager)."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Registration(Component):
     servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless 5.x's
     ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
 
-    The name servers do not wait for each other: one that hangs delays nobody.
+    The name servers do not wait for each other: one that hangs does not delay the others.
     """
 
     name = "registration"

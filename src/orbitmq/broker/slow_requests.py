@@ -1,4 +1,4 @@
-"""Logs which requests take long, if the operator has asked for it."""
+"""Logs requests that take longer than ``slowRequestMillis``."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Counters:
     Attributes:
         handled_in, handled_out: messages taken and handed out by the services.
         found, missed: reads by the services that brought messages, and those that did not.
-        bytes_out: bytes of records handed out, by group and topic; ``None``: nobody wants to know.
+        bytes_out: bytes of records handed out, by group and topic; ``None``: they are not counted.
         failed: sends that were refused by the store or the disk.
         longest_get_ms: the longest read.
         put_times: how long sends took.

@@ -72,7 +72,7 @@ def show(
         target: Only changes of the topic, group, user or setting with this name; also as Topic:orders.
         refused: Only requests that were refused.
         failed: Only changes that failed, or of which no outcome is written.
-        follow: Go on with what is still to come, until Ctrl-C; also when the file is renamed.
+        follow: Go on with new entries, until Ctrl-C; also when the file is renamed.
     """
     if refused and failed:
         raise UsageError("--refused and --failed exclude each other")

@@ -70,7 +70,7 @@ def drain(
 ) -> Views:
     """Empty a broker before it is stopped: clients send to the others. Asks first.
 
-    It waits until nothing came for 10 s, and says who still reads.
+    It waits until no message came for 10 s, and names the groups that still have messages to read.
     After that the broker can be stopped without a failed send. Groups go on reading it meanwhile.
 
     Args:

@@ -46,7 +46,7 @@ class Entering:
     user_header: str | None = None
 
     def check(self, host: str, port: int) -> None:
-        """Refuse what would let strangers in, or nobody.
+        """Refuse options that would let strangers in, or no user at all.
 
         Raises:
             UsageError: it says which option is missing or too much.

@@ -25,7 +25,7 @@ LONGEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for. ``begin_ms``, ``end_ms``: stored from then on, and before then."""
+    """A search for messages. ``begin_ms``, ``end_ms``: stored from then on, and before then."""
 
     topic: str
     key: str | None

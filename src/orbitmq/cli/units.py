@@ -96,7 +96,7 @@ class Unit:
     given: frozenset[str]
 
     def text(self) -> str:
-        """The unit.
+        """The text of the systemd unit.
 
         Raises:
             UsageError: the server could not work in such a unit; it names the setting.

@@ -61,7 +61,7 @@ class Range:
 
 # Prefixes of the types of options that take several kinds of values.
 _LISTS = ("Sequence[", "Collection[")
-# Longer than anybody waits for one answer, so that milliseconds given as seconds are noticed.
+# Longer than a program waits for one answer, so that milliseconds given as seconds are noticed.
 _TIMEOUT = Range(0.001, 600, SECONDS)
 # By the name of the option; the name of an option of a nested class begins with that class's name.
 RANGES: Mapping[str, Range] = {
@@ -82,7 +82,7 @@ RANGES: Mapping[str, Range] = {
     "max_in_flight_bytes": Range(1, 2**40, "bytes"),
     "callback_threads": Range(0, 64),
     "default_topic_queues": Range(1, 1024),
-    # Nobody collects for longer: 5 is surely meant as milliseconds.
+    # Longer than a batch is collected: a 5 is surely meant as milliseconds.
     "AutoBatch.linger": Range(0, 1, SECONDS),
     "AutoBatch.max_bytes": Range(1, INT32, "bytes"),
     "AutoBatch.max_messages": Range(1, INT32),

@@ -68,7 +68,7 @@ class ProcessCluster:
         self._root = root
         self._cluster = cluster
         self._name_server_port = name_server_port
-        # Nobody else gets them, also while a broker is down.
+        # No other program gets these ports, even while a broker is down.
         self._claimed: list[int] = []
         self._settings = settings_of_all(replicas, settings or {})
         self._runtime = runtime or system_runtime()

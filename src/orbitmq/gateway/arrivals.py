@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-# A client that acknowledges nothing for so long counts as one that called for nothing for so long: as gone.
+# A client that acknowledges nothing for this time counts as gone, like a client that makes no call for it.
 ARRIVED_SECONDS: Final = 40.0
 # A client that goes on receiving and acknowledges nothing; what is beyond this counts as lost.
 MAX_ANSWERS: Final = 10_000
@@ -20,7 +20,7 @@ Arrival: TypeAlias = Callable[[bool], None]
 
 
 class Arrivals:
-    """The answers of one connection that somebody wants to know the arrival of.
+    """The answers of one connection whose arrival at the client is watched.
 
     Args:
         ping: sends a PING with this number, behind all that was sent.

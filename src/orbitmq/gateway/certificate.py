@@ -23,8 +23,8 @@ class Certificate:
 
     ``tlsCertPath`` and ``tlsKeyPath``, else that of the broker's own TLS (``tls.server.certPath``): both are
     read again when they change. Without them a self-signed one, made for the first TLS client, once, and kept
-    beside the data, readable by this user only. ``tlsTestModeEnable=false`` forbids that. Who is served, and
-    whose certificates are asked for, is said by the broker's own TLS.
+    beside the data, readable by this user only. ``tlsTestModeEnable=false`` forbids that. The settings
+    of the broker's own TLS decide whether clients need TLS and a certificate.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, tls: ServerTls) -> None:

@@ -47,7 +47,7 @@ PLAIN_NAMES: Final = {
 def digest_of(body: bytes) -> bytes:
     """The checksum that clients get: MD5, because each of them computes CRC32 in a way of its own.
 
-    Nobody's security depends on it.
+    No security depends on it.
     """
     return hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
 

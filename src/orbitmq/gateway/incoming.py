@@ -129,7 +129,7 @@ def _body(message: schema.Message, limit: int) -> tuple[bytes, int]:
     gzip is unpacked.
 
     Raises:
-        RefusalError: it is empty, too large, or packed in a way that nobody reads.
+        RefusalError: it is empty, too large, or packed in a way that is not known.
     """
     body = message.body
     if not body:

@@ -22,7 +22,7 @@ class CallQuotas:
     """Counts messages of gRPC calls against the quotas.
 
     Args:
-        checked: whether keys show who a call's user is; if not, the named user is ignored.
+        checked: whether keys prove the user of a call; if not, the named user is ignored.
     """
 
     def __init__(self, meter: Meter, checked: Callable[[], bool]) -> None:

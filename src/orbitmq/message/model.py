@@ -350,7 +350,7 @@ class ReceivedMessage(Message):
         """The message that answers this request; send it with any producer (MessageUtil.createReplyMessage).
 
         Raises:
-            MessageFormatError: this message is not a request that somebody waits for.
+            MessageFormatError: this message is not a request.
         """
         found = self.properties
         needed = (property_names.CLUSTER, property_names.CORRELATION_ID, property_names.REPLY_TO_CLIENT)

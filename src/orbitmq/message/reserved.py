@@ -96,7 +96,7 @@ SYSTEM_GROUPS: Final = (
     TRANS_GROUP,
 )
 
-# Java's clients refuse to start with these: they are the values of a group that nobody set.
+# Java's clients refuse to start with these: they are the values of a group that was not set.
 DEFAULT_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 _NAME_CHARS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")

@@ -1,6 +1,6 @@
 """How one delivery of a message ends: done, again later, or given up. The same for every kind of consumer.
 
-A consumer gives a message out by :func:`open_delivery`. Whoever comes first ends the delivery: the user by
+A consumer gives a message out by :func:`open_delivery`. The first of two ends the delivery: the user by
 ``message.ack()``, ``retry()`` or ``reject()`` (:func:`settle`), or the consumer by :func:`close_delivery`
 when a handler returns. There is no other transition, and no second one:
 
@@ -68,7 +68,7 @@ ACK = Verdict(Ending.ACK)
 
 
 class DeliveryOwner(Protocol):
-    """Who gave a message out and looks after what becomes of it: a queue of a push consumer, a receipt."""
+    """The part of a consumer that gave a message out and ends it: a queue of a push consumer, a receipt."""
 
     def settled(self, message: Any, verdict: Verdict) -> Settled:
         """The user ended this delivery; called once for each, on any thread. DONE or GONE."""
@@ -79,8 +79,8 @@ class Deliverable(Protocol):
     """A received message, as far as its delivery goes.
 
     Attributes:
-        owner: who gave it out. Absent once the delivery has ended: its removal is the one step that two
-            threads cannot both do.
+        owner: the part that gave it out. Absent once the delivery has ended: its removal is the one step that
+            two threads cannot both do.
         verdict: the user's, None as long as there is none. Absent when no consumer gave the message out.
     """
 
@@ -92,7 +92,7 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
     """End a delivery as the user says; of several callers one is the first.
 
     Raises:
-        ClientStateError: no consumer gave this message out, so nobody could look after it.
+        ClientStateError: no consumer gave this message out, so none could end it.
     """
     try:
         owner: DeliveryOwner = message.owner
@@ -125,7 +125,7 @@ def close_delivery(message: Deliverable) -> bool:
 
 
 def is_open(message: Deliverable) -> bool:
-    """Whether nobody has settled this delivery yet."""
+    """Whether this delivery has not ended yet."""
     return hasattr(message, "owner")
 
 

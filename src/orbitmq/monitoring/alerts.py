@@ -16,7 +16,7 @@ class Alert:
     Attributes:
         query: in PromQL; ``JOB`` stands for the job of the scrapes.
         wait: how long the query must be true, as Prometheus writes it; empty: once is enough.
-        critical: whether somebody is to be called at once.
+        critical: whether an operator is to be called at once.
         summary: what it means, with the labels of the series.
     """
 

@@ -1,4 +1,4 @@
-"""Users and rules of a name server, kept in two files that nobody else on the machine may read."""
+"""Users and rules of a name server, kept in two files that only its own system user may read."""
 
 from __future__ import annotations
 

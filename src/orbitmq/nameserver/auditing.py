@@ -23,7 +23,7 @@ def sights_of(
     """How the audit log of a name server finds the targets of changes and their states.
 
     Args:
-        access: its users and rules, None: it asks nobody for keys.
+        access: its users and rules; None: it requires no keys.
         config: its present settings.
     """
 

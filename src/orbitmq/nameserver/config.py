@@ -48,7 +48,7 @@ class NameServerConfig(Settings):
         scan_interval_ms: how often to look for dead brokers at least; also whenever one is due.
         wait_seconds_for_service: how long after the start route queries are refused when
             ``need_wait_for_service`` is on.
-        auth_config_path: the folder of users and rules; needed to ask for keys.
+        auth_config_path: the folder of users and rules; needed to require keys.
         support_acting_master: show the slave with the lowest id as master while there is no master.
     """
 

@@ -68,7 +68,7 @@ class Handlers:
         """Without I/O of its own.
 
         Args:
-            access: answers the requests about users and rules; None: nobody is asked for keys.
+            access: answers the requests about users and rules; None: no keys are required.
             on_min_change: called when the lowest broker id of a group changes.
             on_work: called when the route table has work to do in slices; without it, all is done at once.
             on_register: called when a broker registers that was unknown.

@@ -97,7 +97,7 @@ class NameServer:
             tls=self._tls,
         )
         self.monitoring = NameServerMonitoring(runtime, self._config, self.handlers, self.routes, self._tls)
-        # Brokers that ask for keys take the news of their lowest id from super users only.
+        # Brokers that require keys take the news of their lowest id from super users only.
         keys = self._config.inner_client_credentials
         identity = Identity(keys if isinstance(keys, Credentials) else None, self._config.tls.client())
         self._client = RemotingClient(runtime, identity=identity)
@@ -122,7 +122,7 @@ class NameServer:
 
         Raises:
             StartError: a port is taken, a file of the name server is broken, the certificate cannot be used,
-                or keys are asked for and there is no super user.
+                or keys are required and there is no super user.
         """
         self._tls.check()
         host, port = self._config.bind_address, self._config.listen_port

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas.
 
-    One that asks for keys and has none of its own has none: its HA port could not tell who is a broker.
+    A broker that requires keys and has none of its own has no replicas: it could not prove itself to them.
     """
     config = host.services.config
     if config.requires_keys and not isinstance(config.inner_client_credentials, Credentials):

@@ -32,7 +32,7 @@ class PassingOn(Component):
     """Asks the master whose log is copied now. The client's limit of open requests bounds their number.
 
     Args:
-        gate: of this broker, None: it asks nobody for keys.
+        gate: of this broker; None: it requires no keys.
     """
 
     name = "passing on"
@@ -93,7 +93,7 @@ class PassingOn(Component):
             await self._clock.sleep(ASK_AGAIN_S)
 
     def _for(self, request: Command, host: str) -> tuple[RemotingClient, dict[str, str]]:
-        """Which client asks, with which fields. Only what a user has signed is passed on with our keys."""
+        """The client of a request, and its fields. Only what a user has signed is passed on with our keys."""
         ext = {name: value for name, value in request.ext.items() if name not in _NAMES}
         if self._gate is None:
             return self._signing, ext

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def feed(protocol: asyncio.BufferedProtocol | asyncio.Protocol, data: memoryview) -> memoryview:
-    """Give a protocol what it has room for; what is left, for the next call."""
+    """Give a protocol as many bytes as it has room for; returns the rest, for the next call."""
     if isinstance(protocol, asyncio.Protocol):
         protocol.data_received(bytes(data))
         return data[len(data) :]

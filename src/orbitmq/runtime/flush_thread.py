@@ -116,7 +116,7 @@ def _serve(requests: int, results: int, numbers: array[int]) -> None:
 
 
 def receive(requests: int, numbers: array[int]) -> int:
-    """Wait for numbers; returns how many came, 0 when nobody can send any more."""
+    """Wait for numbers; returns how many came, 0 when the other end is closed."""
     if cython.compiled:
         count = read(requests, numbers, NUMBERS * 4)
         while count < 0 and errno == EINTR:

@@ -54,7 +54,7 @@ class KeptSecrets:
         return {SEALED: self._keys.encrypt(plain[CLEAR].encode()).decode(), **rest}
 
     def into(self, kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The user of :meth:`out`; also one who stands there in clear.
+        """The user of :meth:`out`; also a user whose secret is in clear.
 
         Raises:
             StartError: there is no key, or it is not the one that encrypted the secret.

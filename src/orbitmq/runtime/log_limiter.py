@@ -29,7 +29,7 @@ class LogLimiter:
 
     Args:
         log: where the lines go.
-        period_s: a second for what peers cause; longer for what is tried again by itself.
+        period_s: a second for lines that peers cause; longer for work that is tried again by itself.
     """
 
     def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:

@@ -35,7 +35,7 @@ class Output:
     Attributes:
         format: ``text`` or ``json``.
         path: the file; empty: standard error.
-        max_bytes: from which size on the file is renamed and another begun; 0: somebody else renames it.
+        max_bytes: from which size on the file is renamed and another begun; 0: another program renames it.
         backups: how many renamed files are kept.
     """
 

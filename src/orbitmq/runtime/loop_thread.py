@@ -15,7 +15,7 @@ from orbitmq import _streams
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# So long what is cancelled when the loop stops may take to end, and who hands work over then.
+# Time in which cancelled tasks, and threads that hand work over, must end when the loop stops.
 LAST_S = 1.0
 
 
@@ -28,7 +28,7 @@ class LoopThread:
         name: of the thread.
 
     Attributes:
-        ending: held by who ends what lives on the loop; its holder may take it again, as in a signal handler.
+        ending: the lock of the thread that ends the loop's tasks; reentrant, for signal handlers.
     """
 
     def __init__(self, name: str = "orbitmq-loop") -> None:

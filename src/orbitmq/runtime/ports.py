@@ -1,7 +1,7 @@
-"""Ports for servers that are started soon, or killed and started again: nobody else gets them meanwhile.
+"""Ports for servers that are started soon, or killed and started again: no other program gets them meanwhile.
 
-Only the composition (command line, cluster, tests) uses this. Who starts many servers beside others, as
-pytest does in several processes, would else meet "address already in use" now and then.
+Only the composition (command line, cluster, tests) uses this. A program that starts many servers beside
+others, as pytest does in several processes, would else meet "address already in use" now and then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PortsTakenError(OrbitError):
 
 
 def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[int]:
-    """TCP ports that nobody listens on now, at least ``apart`` from each other, claimed by this process.
+    """TCP ports on which no program listens now, at least ``apart`` from each other, claimed by this process.
 
     Raises:
         PortsTakenError: this many could not be found.
@@ -45,7 +45,7 @@ def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[i
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether nobody listens on this TCP port now."""
+    """Whether no program listens on this TCP port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -67,7 +67,7 @@ def claim(ports: range) -> bool:
     try:
         file = _claims(os.getpid())
     except OSError:
-        file = -1  # nobody else can claim any either
+        file = -1  # no other process can claim any either
     try:
         # A fork does not inherit such a lock.
         if file >= 0:

@@ -151,7 +151,7 @@ def _libc() -> Any:
 def _end_with_parent() -> None:
     """Runs in the child before the program: no cluster outlives the process that started it.
 
-    A group of its own keeps the terminal's Ctrl-C away: who started the child stops it, in the right order.
+    A group of its own keeps the terminal's Ctrl-C away: the parent stops its children, in the right order.
     """
     os.setpgid(0, 0)
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -45,7 +45,7 @@ def tell_at_end(tell: Callable[[], object]) -> Callable[[], object]:
 
 
 def begun() -> bool:
-    """Whether the program is ending; nobody looks at results any more."""
+    """Whether the program is ending, so that results are of no use any more."""
     return _begun.is_set()
 
 

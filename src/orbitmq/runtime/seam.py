@@ -1,4 +1,4 @@
-"""What the rest of OrbitMQ may ask of the machine, as protocols without any implementation."""
+"""The machine as the rest of OrbitMQ sees it: protocols without any implementation."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ class Threads(Protocol):
         ...
 
     def pool(self, max_threads: int) -> Threads:
-        """Threads apart from these, for work that may take long; whoever asks closes them."""
+        """Threads apart from these, for work that may take long; the caller closes them."""
         ...
 
     def close(self, *, wait: bool = True) -> None:

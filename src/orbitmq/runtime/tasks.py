@@ -132,8 +132,8 @@ async def every(
 def failed_itself(error: BaseException) -> bool:
     """Whether what user code raised is its own failure.
 
-    So is a :class:`asyncio.CancelledError` that nobody meant for the task that runs here: the code awaited
-    something that was cancelled. When somebody cancels this task, its end is no failure.
+    So is a :class:`asyncio.CancelledError` when the task that runs here was not cancelled: the code awaited
+    something else that was. When this task itself was cancelled, its end is no failure.
     """
     if not isinstance(error, asyncio.CancelledError):
         return isinstance(error, Exception)

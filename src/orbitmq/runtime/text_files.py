@@ -19,7 +19,7 @@ def first_bytes(path: str, count: int) -> bytes:
 
 
 def private_bytes(path: str, count: int) -> bytes:
-    """The first ``count`` bytes of a file that nobody else can read or change. Windows has no such modes.
+    """The first ``count`` bytes of a file that no other user can read or change. Windows has no such modes.
 
     Raises:
         ValidationError: others can, or it is another user's; the text says what to do.

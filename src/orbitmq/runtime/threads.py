@@ -105,7 +105,7 @@ class SystemThreads:
             else:
                 loop.call_soon_threadsafe(_give, future, result)
         except RuntimeError:
-            # The loop was closed meanwhile: nobody waits for the result any more.
+            # The loop was closed meanwhile: no task waits for the result any more.
             return
 
     def pool(self, max_threads: int) -> SystemThreads:

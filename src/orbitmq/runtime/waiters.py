@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Waiters:
-    """Tasks that wait until a condition on some state holds. Whoever changes the state calls :meth:`changed`.
+    """Tasks that wait until a condition on some state holds. Code that changes it calls :meth:`changed`.
 
     Like :class:`asyncio.Condition` without its lock, since the state changes in plain functions: only tasks
     whose condition holds are woken. All of it happens on one event loop.

@@ -28,5 +28,5 @@ class Worker:
 
 @lru_cache(maxsize=1)
 def this_worker() -> Worker:
-    """The real machine. Spark makes its readers and writers itself, so nobody could pass it to them."""
+    """The real machine. Spark makes its readers and writers itself, so it cannot be passed to them."""
     return Worker(SystemClock(), random.Random(), SystemHost(), time.sleep)

@@ -48,7 +48,7 @@ class AuditPlace:
 
     Attributes:
         path: the file.
-        max_bytes: from which size on the file is renamed and another begun; 0: somebody else renames it.
+        max_bytes: from which size on the file is renamed and another begun; 0: another program renames it.
         backups: how many renamed files are kept.
     """
 
@@ -136,7 +136,7 @@ class Audit:
         """The answer of ``make`` to a request that is in :data:`CHANGES`, written down before and after.
 
         Args:
-            sender: of the request; None: nobody has signed it.
+            sender: of the request; None: it is not signed.
             origin: the peer's address.
 
         Raises:

@@ -48,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         remote, local: (host, port) of both ends.
         gone: done when the transport has ended.
         closed: nothing more can be sent.
-        active: set on every read and write, cleared by whoever looks for idle connections.
+        active: set on every read and write, cleared by the check for idle connections.
     """
 
     # A server has ten thousand of these.
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- handling --------------------------------------------------------------------------------------
 
     def dispatch(self, command: Command) -> None:
-        """Handle one received command: give an answer to who waits for it, or a request to the handler."""
+        """Handle one received command: an answer ends the wait for it, a request goes to the handler."""
         if command.flag & FLAG_RESPONSE:
             future = self._protocol.answered(command)
             if future is None:
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, command: Command) -> None:
         """Queue one command as it is. What is queued in one iteration of the loop goes out in one write.
 
-        Dropped when the connection is closed: the other side is gone, and so is whoever waited for it.
+        Dropped when the connection is closed: the other side is gone.
         """
         if self.closed:
             return
@@ -466,7 +466,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def cancel_handling(self) -> None:
         """Stop the requests still being handled and wait for their end."""
-        # Who closes from within a handler must not wait for itself.
+        # A handler that closes the connection must not wait for itself.
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

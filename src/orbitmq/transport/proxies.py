@@ -1,7 +1,7 @@
 """Connections that come through a proxy: its PROXY protocol header tells the client's address.
 
-Only addresses that the operator trusts may send one, and they must: who may choose whether to send a header
-could pass on a client's own.
+Only addresses that the operator trusts may send one, and they must: if a proxy could leave its header out, a
+client behind it could send a header of its own.
 """
 
 from __future__ import annotations

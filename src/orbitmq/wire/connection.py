@@ -25,13 +25,13 @@ from orbitmq.wire.scan import IMPOSSIBLE, border_in
 RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 # From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
-# A client that has not shown its keys yet, where they are asked for, sends no longer frames.
+# Where keys are required, a client that has not shown its keys yet sends no longer frames.
 STRANGERS_FRAME_BYTES: Final = 64 * 1024
 NEVER: Final = float("inf")
 TLS: Final = b"\x16"
 TLS_ALERT: Final = b"\x15\x03"
 HTTP2: Final = b"PRI "
-# What a connection may begin with that is no frame: what is said of it, and the kind of fault.
+# First bytes of other protocols: the text of the error, and the kind of fault.
 OTHER_PROTOCOLS: Final = {
     TLS: ("TLS is not enabled here", "it starts a TLS handshake"),
     TLS_ALERT: ("TLS is expected there", "it answers with a TLS alert"),
@@ -67,7 +67,7 @@ class RemotingConnection(Generic[W]):
 
     Args:
         opaques: numbers of the requests sent from this side.
-        shared: where to receive, at least 32 KiB; used by nobody else between :meth:`room` and the last
+        shared: where to receive, at least 32 KiB; not used otherwise between :meth:`room` and the last
             :meth:`next_command` of that chunk.
         max_frame_bytes: longest frame accepted, its length field included.
         hook: called with (owner, buffer, start, end) for received bytes that begin at a frame border; returns
@@ -246,7 +246,7 @@ class RemotingConnection(Generic[W]):
         return impossible_length(buffer, position, self._max_frame_bytes)
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:
-        """Keep what begins a frame; the shared buffer is somebody else's now."""
+        """Keep the beginning of a frame; other connections use the shared buffer from now on."""
         self._buffer = _NOTHING
         self._position = self._end = 0
         length = end - position
@@ -290,7 +290,7 @@ class RemotingConnection(Generic[W]):
         return None if entry is None else entry[0]
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits for the answer to this request any more."""
+        """Drop the answer to this request when it comes."""
         if self._pending:
             self._pending.pop(opaque, None)
 
@@ -329,7 +329,7 @@ def answer_to(request: Command, answer: Command) -> Command | None:
 
 
 def not_supported(request: Command) -> Command:
-    """The answer to a request code that nobody here handles."""
+    """The answer to a request code without a handler."""
     remark = f" request type {request.code} not supported"
     return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 

@@ -1,4 +1,4 @@
-"""What users and rules add to a broker."""
+"""Adds users, rules and the gate to a broker."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who is connected: producers and consumers by group, and the queue locks of orderly groups."""
+"""Connected clients: producers and consumers by group, and the queue locks of orderly groups."""

@@ -66,13 +66,13 @@ class FastFrames:
         texts: constant parts of responses and properties.
         max_body_bytes: larger bodies are left to the ordinary handler, which refuses them.
         max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
-        asks_keys: whether the broker asks for keys.
+        asks_keys: whether the broker requires keys.
 
     Attributes:
         sends, pulls: the two halves, with their results for the caller.
         topics, pulls.permitted: the topics that may be sent to, and each (group, topic) that may pull; the
             caller fills them between calls.
-        keys: asked about each frame, when the broker asks for keys.
+        keys: decides about each frame, when the broker requires keys.
         now, later: responses that may go out, and those that wait for the log.
         lite_pull: whether the lite pull is answered too.
         reason, frame_end, left: results of the last :meth:`feed`.

@@ -23,7 +23,7 @@ class HeldFrame:
     handler, which gets the request as it came, so that its signature is right, and the flags to keep of it.
 
     Args:
-        caller: who made the request, None: the broker asks nobody for keys.
+        caller: the user of the request; None: the broker requires no keys.
         answer: answers from the fast path; None: it does not take the request.
         ordinary: hands a request to its handler, with the flags to keep of it.
     """

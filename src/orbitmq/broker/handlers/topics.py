@@ -34,7 +34,7 @@ class TopicHandlers(HandlerFamily):
         }
 
     def update(self, connection: ServerConnection, command: Command) -> Answer:
-        """Create or change a topic; answered when it is on disk and the name servers have been told."""
+        """Create or change a topic; answered when it is on disk and registered at the name servers."""
         header = headers.UpdateAndCreateTopicRequest.from_ext(command.ext)
         config = bodies.TopicConfig(
             topic_name=header.topic,

@@ -39,7 +39,7 @@ class Replied:
 
 
 class Reply:
-    """Hands replies to the clients that asked.
+    """Hands replies to the clients that sent the requests.
 
     Args:
         address: what clients call this broker, host:port.

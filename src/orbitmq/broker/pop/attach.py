@@ -1,4 +1,4 @@
-"""What pop adds to a broker."""
+"""Adds pop to a broker: its parts, request handlers and tables."""
 
 from __future__ import annotations
 

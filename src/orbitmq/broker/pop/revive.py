@@ -151,7 +151,7 @@ class PopRevive(Component):
             await self._check_points.leave()
 
     def save_soon(self) -> None:
-        """Write changes within ``flushIntervalCommitLog``, without anybody waiting for the write."""
+        """Write changes within ``flushIntervalCommitLog``; no answer waits for the write."""
         if self._running and not self._saving:
             self._saving = True
             self._spawn(self._save(), "saving")

@@ -125,7 +125,7 @@ class Quotas:
         return wait
 
     def waited(self, key: Key, seconds: float, *, out: bool) -> None:
-        """Count a time for which nothing was read from a client."""
+        """Count a pause in which nothing was read from a client."""
         found = self._kept.get(key)
         if found is not None:
             found.counted[out].seconds += seconds

@@ -1,4 +1,4 @@
-"""What timers add to a broker."""
+"""Adds timers to a broker: their parts, request handlers and append hooks."""
 
 from __future__ import annotations
 

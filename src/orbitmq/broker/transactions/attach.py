@@ -1,4 +1,4 @@
-"""What transactions add to a broker."""
+"""Adds transactions to a broker: their parts, request handlers and append hooks."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def by_machine_room(rooms: Collection[str]) -> Allocation:
     """Only queues of brokers in these rooms, with the rest given to the first members
     (AllocateMessageQueueByMachineRoom).
 
-    A broker says its room in its name: ``room@name``. Queues of other brokers belong to nobody.
+    A broker says its room in its name: ``room@name``. Queues of other brokers are given to no member.
     """
     wanted = frozenset(rooms)
 

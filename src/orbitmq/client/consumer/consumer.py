@@ -102,7 +102,7 @@ class Consumer(GroupConsumer):
         hooks: see every message before and after it is handled.
         middleware: ``await middleware(message, handle)`` around the handlers of :meth:`run`; with batches it
             gets the list.
-        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, when each message was handled.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
             thread.
         on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
@@ -255,7 +255,7 @@ class Consumer(GroupConsumer):
     def batches(self, at_most: int) -> AsyncGenerator[list[ReceivedMessage], None]:
         """Lists of up to ``at_most`` messages, until the consumer closes; see ``batch`` of :meth:`run`.
 
-        Asking for the next list marks what is unsettled in the one before as done; leaving the loop does not.
+        Asking for the next list marks unsettled messages of this one as done; leaving the loop does not.
 
         Raises:
             ClientStateError: the consumer is not running.

@@ -342,7 +342,7 @@ class GroupConsumer(AsyncContext):
     # -- offsets ---------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """Commit what is done, now. Failures of the commits every 5 s and at close are only logged.
+        """Commit finished messages now. Failures of the commits every 5 s and at close are only logged.
 
         Raises:
             ClientStateError: not running: nothing can be committed yet, or any more.

@@ -109,8 +109,8 @@ class TopicHandlers:
         return bool(self._named or self._patterns)
 
     def add(self, topic: str | re.Pattern[str], handler: Handler) -> None:
-        """Handle the messages of this topic, or of those whose whole name matches and that have no handler
-        of their own."""
+        """Set the handler of this topic, or of all topics whose whole name matches the pattern and that have
+        no handler of their own."""
         if isinstance(topic, re.Pattern):
             self._patterns[topic] = handler
         else:

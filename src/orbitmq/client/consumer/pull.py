@@ -62,7 +62,7 @@ class PullConsumer(GroupConsumer):
         consume_timeout: a polled message is sent back when it is not settled, and no further poll is made,
             for this time. One of an assigned queue is not: no other member would get it.
         hooks: see every message before and after it is handled.
-        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was handled when.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, when each message was handled.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
             thread.
         on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
@@ -261,7 +261,7 @@ class PullConsumer(GroupConsumer):
             self._given = popped
 
     async def _user_code_ended(self) -> None:
-        # Nobody works on the messages of the last poll: popped ones may come again at once.
+        # The user works no longer on the messages of the last poll: popped ones may come again at once.
         for process_queue, message in self._given:
             process_queue.put_aside(message.queue_offset)
 

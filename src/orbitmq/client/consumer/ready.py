@@ -1,4 +1,4 @@
-"""What is ready for handlers, and the handlers that wait for it."""
+"""Messages that are ready for handlers, and the handlers that wait for them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ReadyLine(Generic[T]):
         self._waking = False
 
     def close(self) -> None:
-        """Give out nothing more, and wake everybody who waits."""
+        """Give out nothing more, and wake all waiting handlers."""
         self.closed = True
         while self._waiting:
             future = self._waiting.popleft()

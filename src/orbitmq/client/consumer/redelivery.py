@@ -163,7 +163,7 @@ class Redelivery:
 class StaysHere:
     """Failed messages of queues that the user has chosen, which no other member of the group reads.
 
-    They wait here and come again from here: nobody reads the group's retry topic for these queues. Only dead
+    They wait here and come again from here: the group's retry topic is not read for these queues. Only dead
     letters go to a broker.
 
     Args:

@@ -380,7 +380,7 @@ class SimpleConsumer(AsyncContext):
                     await free.enter()
                     self._begin(handling, leases.pop(0), call, free)
             finally:
-                # Cancelled: nobody handles these messages any more, so their invisible time must not be
+                # Cancelled: no handler has these messages any more, so their invisible time must not be
                 # renewed.
                 give_back(leases)
 

@@ -84,7 +84,7 @@ class Producer(AsyncContext):
         hooks: see every try of a send, and may forbid it.
         middleware: ``await middleware(message, send)`` around every kind of send, the first one outermost. It
             gets the list with :meth:`send_batch`; with :meth:`send_oneway` ``send`` returns None.
-        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, what was stored where.
+        trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, where each message was stored.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``). Results and
             :meth:`queues` name topics in full.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
@@ -448,7 +448,7 @@ class Producer(AsyncContext):
         queue: MessageQueue | None = None,
         ordering_key: object | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it (``ReceivedMessage.reply``).
+        """Send a message and wait for the reply of its consumer (``ReceivedMessage.reply``).
 
         Args:
             timeout: for the sending and the waiting together.

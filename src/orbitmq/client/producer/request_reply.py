@@ -1,4 +1,4 @@
-"""Request and reply: a message that is answered by whoever consumes it (RequestResponseFuture)."""
+"""Request and reply: a message that its consumer answers (RequestResponseFuture)."""
 
 from __future__ import annotations
 

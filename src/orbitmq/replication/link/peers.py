@@ -15,7 +15,7 @@ class PeerLink(Protocol):
     Attributes:
         broker_id, address: the peer's.
         is_master: this broker copies the peer's log; else the peer copies ours.
-        sealed: both have proved themselves, and nobody else reads the tables that they exchange.
+        sealed: both have proved that they have the keys, and the tables that they exchange are encrypted.
     """
 
     @property

@@ -1,8 +1,8 @@
 """How two brokers of a name prove to each other that they have the keys of one user. No I/O.
 
 Each side signs a number that the other one has just drawn, so a recording of a greeting is worth nothing.
-What follows on the connection is not signed: whoever can change it can go on in a broker's place, unless the
-link has TLS. Only frames of tables are sealed (:mod:`orbitmq.replication.link.sealing`).
+What follows on the connection is not signed: without TLS, an attacker that can change the traffic may take a
+broker's place. Only frames of tables are sealed (:mod:`orbitmq.replication.link.sealing`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Keyring:
 
     Args:
         own: innerClientAuthenticationCredentials; None: this broker can prove nothing.
-        users: of this broker; None: it asks nobody for keys.
+        users: of this broker; None: it requires no keys.
         enforces: whether a peer without a proof is refused.
 
     Attributes:
@@ -106,7 +106,7 @@ class FollowerProof:
         """The answer to a greeting that is about keys; None: the greeting goes on.
 
         Raises:
-            UnprovenError: the follower has to prove who it is, and does not.
+            UnprovenError: the follower has to prove that it has the keys, and does not.
         """
         keys = self._keys
         if keys.users is None or self.user is not None:

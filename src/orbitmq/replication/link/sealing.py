@@ -34,7 +34,7 @@ class Sealing:
     """
 
     def __init__(self, secret: Secret | str, side: str, follower_number: str, master_number: str) -> None:
-        # Imported only by brokers that ask for keys and have replicas.
+        # Imported only by brokers that require keys and have replicas.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         numbers = follower_number, master_number

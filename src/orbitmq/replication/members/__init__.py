@@ -1,4 +1,4 @@
-"""Who the brokers of one name are, and which of them leads: deciders, and the component that drives them.
+"""The brokers of one name, and which of them leads: deciders, and the component that drives them.
 
 One broker of a name may deliver delayed messages, timers and the like at a time: the master, or a slave that
 acts for it. Its right to do so ends by itself, at a time that only the answers of name servers extend
@@ -7,10 +7,10 @@ brokers with a lower id are over: no name server has shown them for long enough,
 master itself says that it stopped (``view``, ``probe``, ``master_word``). So two never lead at once, however
 the network is cut.
 
-A broker that begins, or that finds that it lacks something, is isolated: it serves nobody until it has asked
-the others. ``pre_online`` is the list of steps, for each member: copy what its log has more, make it step
-down, take its tables; ``pre_online_service`` does them. Members that did not agree are looked at again later
-(``consent``). Slaves with messages that this master lost may connect by themselves (``newcomers``,
+A broker that begins, or that finds that it lacks something, is isolated: it serves no client until it has
+asked the others. ``pre_online`` is the list of steps, for each member: copy what its log has more, make it
+step down, take its tables; ``pre_online_service`` does them. Members that did not agree are looked at again
+later (``consent``). Slaves with messages that this master lost may connect by themselves (``newcomers``,
 ``lost_log_owners``), a second broker with the same id is kept away (``duplicate_ids``), and slaves tell each
 other what they did while they acted (``other_slaves``).
 

@@ -43,7 +43,7 @@ class LateConsent:
         """Pre-online has ended.
 
         Args:
-            silent: the members that have not agreed, by id; ``None``: who the members are is not known.
+            silent: the members that have not agreed, by id; ``None``: the members are not known.
             met: the members met in pre-online while others were missing. Their consent does not cover a
                 missing member: wait until its right to lead has run out.
         """

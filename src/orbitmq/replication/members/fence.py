@@ -5,8 +5,9 @@ may do its work. So a broker that leads stops by itself before that: its right l
 *answered* light heartbeat is younger than the timeout that it told the name servers, counted from the
 sending.
 
-With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and whoever wants to take it over must not
-see a leader at the others and one more. The two numbers overlap, so in any partition at most one side leads.
+With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and a broker that wants to take it over must
+not see a leader at the others and one more. The two numbers overlap, so in any partition at most one side
+leads.
 
 When no name server answers, the other brokers of the name can give the right instead (``lease``).
 

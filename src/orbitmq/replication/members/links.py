@@ -13,7 +13,7 @@ from orbitmq.runtime.seam import Clock
 
 
 class Links:
-    """Both ends of the link: who copies our log, and whom we copy."""
+    """Both ends of the link: the followers that copy our log, and the master whose log we copy."""
 
     def __init__(
         self, clock: Clock, config: BrokerConfig, port: HaPort, ha_client: HaClient, peers: Peers

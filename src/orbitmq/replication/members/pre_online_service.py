@@ -34,8 +34,8 @@ TAKE_LIMIT_S = 5.0
 # A copy has no time limit while bytes arrive: a log can be of any size.
 COPY_SILENCE_S = 5.0
 LOOK_AGAIN_S = 0.02
-# Without name servers it is unknown who else leads. A slave that knows our address connects by itself: at its
-# next try, or when its own right to lead has ended. Wait a moment longer than that.
+# Without name servers it is unknown whether another broker leads. A slave that knows our address connects by
+# itself: at its next try, or when its own right to lead has ended. Wait a moment longer than that.
 LOOK_MORE_S = 1.0
 RETRY_S = 1.0
 

@@ -62,7 +62,7 @@ class StateExchange(Component):
 
     Args:
         durable: the tables that must be on the disk before their changes count.
-        locks: knows who may rely on our queue locks; frames of whole tables carry that.
+        locks: knows which brokers rely on our queue locks; frames of whole tables carry that.
         note_version: told the tables whose version changed although their entries did not.
         refused: called when the disk refuses changes told by our leader.
 
@@ -356,7 +356,7 @@ class StateExchange(Component):
 
         Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
         So are keys that it has got from us and dealt with since; ``acted`` is its id then. A leader that
-        tells no user says nothing of them: it asks nobody for keys, or the link is not sealed. Keys that
+        sends no users at all removes none: it requires no keys, or the link is not sealed. Keys that
         record their last change: see :class:`LaterChanges`.
         """
         for name, table in self._feed.tables().items():

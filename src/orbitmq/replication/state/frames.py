@@ -21,8 +21,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         asked: the whole tables were asked for.
         locks_in_s: in the last frame of whole tables: after this many seconds no client relies on a lock
             that the sender's tables lack; ``None``: the sender does not know.
-        acted_in: in an answer: the last term in which the sender acted and told nobody; 0: there
-            is none.
+        acted_in: in an answer: the last term in which the sender acted and no leader has its
+            changes yet; 0: there is none.
         anew: in an answer: the sender was killed, and no leader has told it everything since; its tables
             may be some seconds older than acknowledged before. From a leader: it was killed, and serves
             without having asked any broker for the changes that its disk lacks.

@@ -1,4 +1,4 @@
-"""Users and rules after a fault: of two brokers' changes of a key the later one counts, whoever leads.
+"""Users and rules after a fault: of two brokers' changes of a key the later one counts, whichever leads.
 
 The other tables need rules for each kind of fault (:mod:`merge_rules`). These two record when each key was
 changed or deleted (:mod:`orbitmq.broker.last_changes`), and the rules decide only where neither side has a

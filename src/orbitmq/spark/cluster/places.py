@@ -51,7 +51,7 @@ def offsets_of(text: str) -> Place:
     """The value of startingOffsets or endingOffsets.
 
     Raises:
-        ValueError: it is no such value; the text says what it has to be.
+        ValueError: the value is of another form; the text names the allowed ones.
     """
     stripped = text.strip()
     if not stripped.startswith("{"):

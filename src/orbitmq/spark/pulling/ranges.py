@@ -1,4 +1,4 @@
-"""What is read: a part of one queue."""
+"""Ranges: parts of queues that are read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from orbitmq.spark.errors import SinkStateError
 
 # The whole id, readable: query, batch, partition, attempt, row, digest of the row.
 SPARK_ID = "ORBITMQ_SPARK_ID"
-# Messages that the driver sends when a batch is reconciled are of no partition.
+# The partition of messages that the driver sends when it reconciles a batch.
 DRIVER = -1
 
 # The offsets from which to look for messages of earlier attempts, in all queues that one of them knew;

@@ -61,7 +61,7 @@ class Redrive(Body):
     """A redrive, as the broker keeps it.
 
     Attributes:
-        request: what was asked for.
+        request: the options of the command that began it.
         position, end: offset of the dead letter to look at next, and the one to end at.
         log_offset: where in the commit log what was sent behind ``position`` begins.
         sent, too_often, without_topic, too_large, filtered: dead letters sent again; left because of

@@ -56,7 +56,7 @@ class TopicStatsTable(Body):
 class OffsetWrapper(Body):
     """A group's progress in a queue. ``last_timestamp`` is the store time of its last message, ms.
 
-    ``pop_in_flight`` is OrbitMQ's own: messages that pops have handed out and nobody has acknowledged;
+    ``pop_in_flight`` is OrbitMQ's own: messages that pops have handed out and that are not acknowledged;
     ``None``: the group does not pop the queue.
     """
 
