@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consumer.pull import PullConsumer as PullConsumer
     from orbitmq.client.consumer.puller import FlowLimits as FlowLimits
     from orbitmq.client.consumer.reader import Reader as Reader
+    from orbitmq.client.consumer.reader import ReadStep as ReadStep
     from orbitmq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from orbitmq.client.core.instance import ClientInstance as ClientInstance
     from orbitmq.client.hooks import ConsumeContext as ConsumeContext
@@ -109,6 +110,7 @@ _HOMES = {
     "Producer": "orbitmq.client.producer.producer",
     "PullConsumer": "orbitmq.client.consumer.pull",
     "QueuesChanged": "orbitmq.client.consumer.assignment_watch",
+    "ReadStep": "orbitmq.client.consumer.reader",
     "Reader": "orbitmq.client.consumer.reader",
     "ReaderStart": "orbitmq.client.consumer.options",
     "ReceivedMessage": "orbitmq.message.model",

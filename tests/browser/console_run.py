@@ -153,7 +153,10 @@ async def fill(name_servers: str) -> dict[str, str]:
     return {
         "a trace": f"/traces/{seen}?topic=seen",
         "a message": f"/messages/{seen}?topic=seen",
-        "a broker": f"/brokers/{broker}?key=maxMsgsNumBatch",
+        "a broker": f"/brokers/{broker}",
+        "a setting": f"/brokers/{broker}?key=maxMsgsNumBatch",
+        "a dangerous setting": f"/brokers/{broker}?key=fileReservedTime",
+        "a setting that needs a restart": f"/brokers/{broker}?key=listenPort",
     }
 
 
@@ -306,17 +309,22 @@ def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
     behind = sentence.partition(" behind")[0]
     press(page, "Move offsets")
     press(page, "Preview")
+    page.get_by_label("Type “billing” to confirm").fill("billing")
     press(page, "Move the group")
     expect(said).to_have_text(MOVED)
     expect(page.get_by_text("billing is not behind")).to_be_visible()
     undo = page.get_by_role("link", name="Undo the move of")
     press(page, undo.inner_text())
+    page.get_by_label("Type “billing” to confirm").fill("billing")
     press(page, "Move the group")
     expect(said).to_have_text(MOVED)
     expect(page.get_by_text(behind)).to_be_visible()
 
     page.goto(f"{base}/dead-letters/audit")
     press(page, "Send again")
+    expect(page.get_by_text("All dead letters of audit are sent again, not chosen ones.")).to_be_visible()
+    page.get_by_label("Type “audit” to confirm").fill("audit")
+    page.keyboard.press("Enter")
     expect(said).to_contain_text("The dead letters of audit are being sent again")
     # The page loads itself again until the job is done.
     expect(page.locator(".state", has_text="done").first).to_be_visible(timeout=LIMIT_S * 1000)

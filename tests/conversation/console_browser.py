@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -100,6 +101,36 @@ async def opened(
     async with console(world, write=write, credentials=credentials, names=names) as browser:
         assert (await browser.get("/", token=browser.console.sessions.token)).status_code == 303
         yield browser
+
+
+@asynccontextmanager
+async def leaving(browser: Browser, path: str, query: str) -> AsyncIterator[None]:
+    """A browser that asks for a page and stops loading it at the end of the block."""
+    cookie = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", HOST.encode()), (b"cookie", cookie.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8082),
+    }
+    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    told.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+
+    async def hear(_: object) -> None:
+        """Drop the answer: the browser has left."""
+
+    asking = asyncio.create_task(browser.console.app(scope, told.get, hear))
+    yield
+    told.put_nowait({"type": "http.disconnect"})
+    await asking
 
 
 async def sent(world: World, topic: str, *bodies: bytes, queues: int = 2, **properties: str) -> list[str]:

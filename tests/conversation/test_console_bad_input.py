@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from tests.conversation.console_browser import HOST, ORIGIN, TOKEN, Browser, opened, sent
+from tests.conversation.console_browser import ORIGIN, TOKEN, Browser, leaving, opened, sent
 from tests.conversation.test_console import EVERY, filled
 
 from orbitmq import Message
 from orbitmq.admin.cluster_client import ClusterClient
-from orbitmq.console import messages
 from orbitmq.console.bodies import MOST_BYTES
+from orbitmq.console.search import Found, Search
 from orbitmq.console.sessions import MOST_FORMS
 from orbitmq.testing import World
 from orbitmq.wire.command import Command
@@ -221,7 +221,7 @@ async def test_a_search_ends_when_the_browser_stops_it(
     await sent(orbitmq_world, "t", b"1")
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def endless(*_: object, **__: object) -> messages.Found:
+    async def endless(*_: object, **__: object) -> Found:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -230,32 +230,9 @@ async def test_a_search_ends_when_the_browser_stops_it(
         raise AssertionError
 
     async with opened(orbitmq_world) as browser:
-        monkeypatch.setattr(messages, "search", endless)
-        cookie = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "GET",
-            "scheme": "http",
-            "path": "/messages",
-            "raw_path": b"/messages",
-            "query_string": b"topic=t",
-            "root_path": "",
-            "headers": [(b"host", HOST.encode()), (b"cookie", cookie.encode())],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 8082),
-        }
-        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        told.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-
-        async def hear(_: object) -> None:
-            """Drop the answer: the browser has left."""
-
-        asking = asyncio.create_task(browser.console.app(scope, told.get, hear))
-        await begun.wait()
-        await orbitmq_world.sleep(1)
-        assert not ended.is_set()
-        told.put_nowait({"type": "http.disconnect"})
-        await asking
+        monkeypatch.setattr(Search, "run", endless)
+        async with leaving(browser, "/messages", "topic=t"):
+            await begun.wait()
+            await orbitmq_world.sleep(1)
+            assert not ended.is_set()
         assert ended.is_set()

@@ -116,7 +116,7 @@ async def test_a_topic_is_made_changed_and_deleted_with_its_name_typed(orbitmq_w
 async def test_a_group_is_made_changed_and_deleted(orbitmq_world: World) -> None:
     async with opened(orbitmq_world, write=True) as browser, orbitmq_world.admin() as admin:
         await browser.done("group-save", {"group": "g", "consume": "yes", "retries": "5"})
-        await browser.done("group-save", {"group": "g", "retries": "6"})
+        await browser.done("group-save", {"group": "g", "retries": "6", "typed": "g"})
         settings = (await admin.groups.show("g")).whole().settings["broker-a"]
         assert (settings.consume, settings.max_retries) == (False, 6)
         last = browser.console.audit.entries()[0]
@@ -171,15 +171,16 @@ async def test_a_reset_is_shown_first_made_and_undone(
         assert await place(browser) == 4  # only shown
         plan = page.split('name="plan" value="')[1].split('"')[0]
         assert (
-            await browser.done("group-reset", {"group": "g", "plan": plan}) == "Group g was moved in 1 queue."
+            await browser.done("group-reset", {"group": "g", "plan": plan, "typed": "g"})
+            == "Group g was moved in 1 queue."
         )
         assert await place(browser) == expected
-        again = await browser.send("group-reset", {"group": "g", "plan": plan})
+        again = await browser.send("group-reset", {"group": "g", "plan": plan, "typed": "g"})
         assert (again.status_code, "not kept any more" in again.text) == (400, True)
         link = (await browser.text("/groups/g")).split('href="/groups/g/undo?')[1].split('"')[0]
         back = await browser.text(f"/groups/g/undo?{link}")
         plan = back.split('name="plan" value="')[1].split('"')[0]
-        await browser.done("group-reset", {"group": "g", "plan": plan})
+        await browser.done("group-reset", {"group": "g", "plan": plan, "typed": "g"})
         assert await place(browser) == 4
 
 
@@ -236,7 +237,7 @@ async def test_dead_letters_are_sent_again_all_or_chosen_ones(orbitmq_world: Wor
             assert (await browser.get("/dead-letters/g/again", **nothing)).status_code == 400
         wrong = await browser.send("redrive", {"group": "g", "chosen": "broker-a"})
         assert (wrong.status_code, "expected BROKER:OFFSET" in wrong.text) == (400, True)
-        wrong = await browser.send("redrive", {"group": "g", "rate": "fast"})
+        wrong = await browser.send("redrive", {"group": "g", "rate": "fast", "typed": "g"})
         assert (wrong.status_code, "rate: fast: expected" in wrong.text) == (400, True)
         assert not (await admin.dead_letters.redrives("g")).whole()
         said = await browser.done("redrive", {"group": "g", "chosen": "broker-a:0-9", "rate": "5"})
@@ -313,7 +314,8 @@ async def test_users_and_rules_are_changed_and_no_secret_is_kept(orbitmq_world: 
         said = await browser.done("user-create", {"user": "app"})
         secret = said.removeprefix("User app is saved on broker-a. The secret, shown once: ")
         assert len(secret) == 32
-        said = await browser.done("user-create", {"user": "ops", "secret": "ops-secret-1", "super": "yes"})
+        ops = {"user": "ops", "secret": "ops-secret-1"}
+        said = await browser.done("user-create", {**ops, "super": "yes", "typed": "ops"})
         assert said == "User ops is saved on broker-a."
         rule = {"user": "app", "resource": "Topic:orders*", "actions": "Pub, Sub", "from": "10.0.0.0/8"}
         await browser.done("rule-save", {**rule, "decision": "allow"})
@@ -334,9 +336,9 @@ async def test_users_and_rules_are_changed_and_no_secret_is_kept(orbitmq_world: 
             answer = await browser.send("rule-save", {**rule, **wrong})
             assert (answer.status_code, what in answer.text) == (400, True), wrong
         await may_do(browser)
-        await browser.done("rule-delete", {"user": "app", "resource": "Topic:orders*"})
+        await browser.done("rule-delete", {"user": "app", "resource": "Topic:orders*", "typed": "app"})
         assert (await browser.json("/access/app"))["rules"] == []
-        await browser.done("user-save", {"user": "app", "secret": "app-secret-2"})
+        await browser.done("user-save", {"user": "app", "secret": "app-secret-2", "typed": "app"})
         states = {one["user"]: one["state"] for one in (await browser.json("/access"))["users"]}
         assert states == {"app": "off", "ops": "ok", "root": "ok"}
         assert (await browser.send("user-delete", {"user": "app", "typed": "ap"})).status_code == 400

@@ -96,7 +96,7 @@ async def test_a_reset_is_taken_back_in_its_cluster_only(orbitmq_world: World) -
         plan, token = re.search(r'name="plan" value="([^"]+)"', shown), TOKEN.search(shown)
         assert plan is not None
         assert token is not None
-        form = {"form_token": token[1], "plan": plan[1], "group": "g"}
+        form = {"form_token": token[1], "plan": plan[1], "group": "g", "typed": "g"}
         answer = await browser.http.post("/@staging/do/group-reset", data=form, headers=ORIGIN)
         assert (answer.status_code, answer.headers["location"]) == (303, "/@staging/groups/g")
         [undo] = re.findall(

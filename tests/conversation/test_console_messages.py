@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
-from tests.conversation.console_browser import Browser, opened, sent
+from tests.conversation.console_browser import Browser, leaving, opened, sent
 from tests.conversation.scripted import running
 
-from orbitmq import ConsumeFrom, Message, ReceivedMessage
-from orbitmq.console import messages
+from orbitmq import ConsumeFrom, Message, Reader, ReadStep, ReceivedMessage
+from orbitmq.console import search, ways
 from orbitmq.console.ways import MOST_SEARCHES
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
@@ -79,7 +80,14 @@ async def test_a_search_that_cannot_be_meant_is_refused(orbitmq_world: World) ->
             ({"offset": "3"}, "an offset belongs to one queue"),
             ({"broker": "broker-a", "queue": "0", "offset": "-1"}, "offset: expected a number from 0 on"),
             ({"broker": "broker-a", "queue": "7", "offset": "1"}, "has no queue broker-a:7"),
-            ({"at": "x"}, "at: x: expected BROKER:QUEUE:OFFSET"),
+            ({"cursor": "x"}, "cursor: x: expected BROKER:QUEUE:OFFSET"),
+            ({"cursor": "0:1"}, "cursor: 0:1: expected BROKER:QUEUE:OFFSET"),
+            ({"cursor": f"{'b' * 128}:0:1"}, "expected BROKER:QUEUE:OFFSET"),
+            ({"cursor": f"broker-a:0:{2**63}"}, "expected BROKER:QUEUE:OFFSET"),
+            ({"cursor": "broker-a:0:1,0:2"}, "cursor: queue broker-a:0 is there twice"),
+            ({"cursor": ",".join(["broker-a:0:1"] * 1001)}, "cursor: it has more than 1000 queues"),
+            ({"cursor": "broker-a:7:1"}, "broker-a"),
+            ({"cursor": "nobody:0:1"}, "nobody"),
             ({"topic": "none"}, "none"),
         ):
             answer = await browser.get("/messages", **{"topic": "t", **fields})
@@ -91,17 +99,17 @@ async def test_a_search_ends_at_its_limit_says_so_and_goes_on(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await numbered(orbitmq_world, 30, queues=3)
-    monkeypatch.setattr(messages, "MOST_SHOWN", 7)
+    monkeypatch.setattr(search, "MOST_SHOWN", 7)
     async with opened(orbitmq_world) as browser:
         seen: list[int] = []
         path = "/messages?topic=t&from=first"
         for _ in range(30):
             seen += [int(one["body"]) for one in (await browser.json(path))["messages"]]
             page = await browser.text(path)
-            if "Go on with the search" not in page:
+            if "Continue the search" not in page:
                 break
             assert "There are more: a page shows 7." in page
-            path = page.split('">Go on with the search')[0].rsplit('href="', 1)[1].replace("&amp;", "&")
+            path = page.split('">Continue the search')[0].rsplit('href="', 1)[1].replace("&amp;", "&")
         assert sorted(seen) == list(range(30))
 
 
@@ -153,8 +161,93 @@ async def test_the_newest_messages_can_be_followed(orbitmq_world: World) -> None
         assert "refresh" not in await browser.text("/messages", topic="t")
 
 
-def test_places_are_read_from_an_address() -> None:
-    assert messages.places("t", "a:b:0:17") == {MessageQueue("t", "a:b", 0): 17}
+def test_a_cursor_is_read_as_it_was_written() -> None:
+    after = {
+        MessageQueue("t", broker, queue): offset
+        for broker, queue, offset in (("b", 0, 2**63 - 1), ("a:b", 3, 17), ("a:b", 2, 0))
+    }
+    cursor = search.cursor_of(after)
+    assert cursor == f"a:b:2:0,3:17,b:0:{2**63 - 1}"
+    assert search.places("t", cursor) == after
+
+
+async def needles(browser: Browser, **query: str) -> tuple[list[int], list[int]]:
+    """The messages that all pages of a search find, and how many each page has read."""
+    found: list[int] = []
+    read: list[int] = []
+    for _ in range(30):
+        page = await browser.json("/messages", topic="t", **query)
+        found += [int(one["body"]) for one in page["messages"]]
+        read.append(int(page["sentence"].split("; ")[1].split()[0]))
+        if "cursor" not in page:
+            break
+        query = {**query, "cursor": page["cursor"]}
+    return found, read
+
+
+@pytest.mark.behaviour("CS-53")
+@pytest.mark.parametrize("begin", ["first", "newest"])
+async def test_a_search_that_finds_nothing_for_long_ends_and_is_continued(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, begin: str
+) -> None:
+    await numbered(orbitmq_world, 30, queues=3)
+    async with orbitmq_world.producer() as producer:
+        await producer.send(Message("t", b"30", tags="needle"))
+    monkeypatch.setattr(search, "MOST_READ", 8)
+    async with opened(orbitmq_world) as browser:
+        found, read = await needles(browser, **{"from": begin, "tag": "needle"})
+        assert found == [30]
+        assert len(read) > 1
+        assert sum(read) == 31
+        page = await browser.text("/messages", topic="t", **{"from": begin, "tag": "needle"})
+        assert "The search ended after" in page
+        assert "Continue the search" in page
+    monkeypatch.setattr(search, "MOST_QUEUES", 2)
+    async with opened(orbitmq_world) as browser:
+        page = await browser.text("/messages", topic="t", **{"from": begin, "tag": "needle"})
+        assert "too many queues to be continued (more than 2)" in page
+        assert "Continue the search" not in page
+
+
+class Slow(Reader):
+    """A reader of a cluster that gives one list in six seconds."""
+
+    async def steps(self) -> AsyncGenerator[ReadStep, None]:
+        async for step in super().steps():
+            yield step
+            await self._clock.sleep(6)
+
+
+@pytest.mark.behaviour("CS-53")
+async def test_a_search_that_takes_ten_seconds_ends_and_is_continued(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await numbered(orbitmq_world, 12, queues=6)
+    monkeypatch.setattr(ways, "Reader", Slow)
+    async with opened(orbitmq_world) as browser:
+        page = await browser.text("/messages?topic=t&from=first")
+        assert "The search ended after 10 s and 4 messages." in page
+        found, read = await needles(browser, **{"from": "first"})
+        assert sorted(found) == list(range(12))
+        assert read[:3] == [4, 4, 4]
+
+
+@pytest.mark.behaviour("CS-53")
+async def test_a_search_that_the_browser_stopped_is_continued_with_what_it_had_found(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await numbered(orbitmq_world, 12, queues=6)
+    async with opened(orbitmq_world) as browser:
+        with monkeypatch.context() as patch:
+            patch.setattr(ways, "Reader", Slow)
+            async with leaving(browser, "/messages", "topic=t&from=first&tag=odd"):
+                await orbitmq_world.sleep(8)
+        page = await browser.text("/messages")
+        link = page.split('">Continue the search that was stopped')[0].rsplit('href="', 1)[1]
+        assert "cursor=broker-a" in link
+        rest = await browser.json(link.replace("&amp;", "&"))
+        assert [int(one["body"]) for one in rest["messages"]] == [1, 3, 5, 7, 9, 11]
+        assert "that was stopped" not in await browser.text("/messages")
 
 
 @pytest.mark.behaviour("CS-27")

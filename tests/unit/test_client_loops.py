@@ -70,6 +70,7 @@ CALLS: dict[str, list[Callable[[Any], Awaitable[Any]]]] = {
     "Reader": [
         lambda c: drained(c.messages()),
         lambda c: drained(c.batches()),
+        lambda c: drained(c.steps()),
         lambda c: c.offsets(),
         lambda c: c.close(),
     ],

@@ -28,7 +28,7 @@ SURFACE = {
     "subscribe unsubscribe",
     "PullConsumer": "assign assignment close commit committed group max_offset min_offset offset_by_time "
     "pause poll position queues resume seek seek_to_begin seek_to_end start subscribe unsubscribe",
-    "Reader": "batches close messages offsets start topic",
+    "Reader": "batches close messages offsets start steps topic",
 }
 CLASSES = sorted(SURFACE)
 
@@ -70,7 +70,7 @@ def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None
         theirs = inspect.signature(function).return_annotation
         if method == "subscribe":
             continue  # the core gives back what the blocking one waits for
-        if method not in ("submit", "messages", "batches", "transaction"):
+        if method not in ("submit", "messages", "batches", "steps", "transaction"):
             assert ours.return_annotation == theirs, method
         else:
             assert yielded(ours.return_annotation) == yielded(theirs), method

@@ -16,6 +16,7 @@ from orbitmq.admin.lag_causes import LagCause, LagKind, LagReport
 from orbitmq.admin.messages import ConsumedNow, MessageAdmin
 from orbitmq.admin.model import (
     BrokerInfo,
+    BrokerSetting,
     BrokerState,
     QueueStatus,
     RouteEntry,
@@ -34,6 +35,7 @@ __all__ = [
     "Backoff",
     "BrokerAdmin",
     "BrokerInfo",
+    "BrokerSetting",
     "BrokerState",
     "BrokerTimers",
     "Change",

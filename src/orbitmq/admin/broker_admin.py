@@ -11,7 +11,7 @@ from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.brokers import FOLLOWERS, followers_text, states
 from orbitmq.admin.cluster_client import FAILURES, ClusterClient
 from orbitmq.admin.draining import Reader, readers_of
-from orbitmq.admin.model import BrokerInfo, BrokerState, ServerCertificate
+from orbitmq.admin.model import BrokerInfo, BrokerSetting, BrokerState, ServerCertificate
 from orbitmq.durations import instant
 from orbitmq.errors import BrokerError, NameServerError
 from orbitmq.settings import properties_text
@@ -146,6 +146,23 @@ class BrokerAdmin:
         """
         answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
         return dict(properties_text.parse(answer.body.decode()))
+
+    async def setting_details(self, address: str) -> Mapping[str, BrokerSetting]:
+        """Settings of the broker at ``address`` by RocketMQ's keys, with whether each may change while the
+        broker runs.
+
+        Raises:
+            BrokerError, TransportError: it refuses, or cannot be reached.
+        """
+        answer = await self._cluster.ask(
+            address, Command(RequestCode.GET_BROKER_CONFIG, {"liveKeys": "true"})
+        )
+        told = headers.GetBrokerConfigResponse.from_ext(answer.ext).live_keys
+        live = None if told is None else frozenset(told.split(";"))
+        return {
+            key: BrokerSetting(value, None if live is None else key in live)
+            for key, value in properties_text.parse(answer.body.decode()).items()
+        }
 
     async def settings_of(
         self, brokers: Sequence[BrokerInfo]

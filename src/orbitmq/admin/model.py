@@ -34,6 +34,18 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """One setting of a running broker.
+
+    Attributes:
+        live: whether the broker may change it while it runs; ``None``: RocketMQ's brokers do not say.
+    """
+
+    value: str
+    live: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerState:
     """The state of one broker among those of its name. ``None``: not known.
 

@@ -10,6 +10,7 @@ from orbitmq.admin import Admin, Rule
 from orbitmq.console.asking import names
 from orbitmq.console.model import Column, Field, Form, Page, Row, Said, Table, said
 from orbitmq.console.rights import ADMIN
+from orbitmq.console.risks import typing_field
 from orbitmq.errors import BrokerError
 from orbitmq.wire.codes import ResponseCode
 
@@ -141,7 +142,7 @@ async def one_user(admin: Admin, name: str) -> Page:
     delete = Form(
         "/do/user-delete",
         "delete",
-        (Field("user", "hidden", name), Field("typed", wanted=name, required=True)),
+        (Field("user", "hidden", name), typing_field(name)),
         post=True,
         title="delete_user",
         note=said("sure_user"),
@@ -235,7 +236,11 @@ def _new_rule(name: str) -> Form:
 
 def _no_rule(name: str, rows: list[Row]) -> Form:
     resources = tuple(dict.fromkeys(str(row["resource"]) for row in rows))
-    fields = (Field("user", "hidden", name), Field("resource", "select", options=resources))
+    fields = (
+        Field("user", "hidden", name),
+        Field("resource", "select", options=resources),
+        typing_field(name),
+    )
     return Form(
         "/do/rule-delete",
         "delete",

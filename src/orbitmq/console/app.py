@@ -20,25 +20,21 @@ from starlette.staticfiles import StaticFiles
 
 from orbitmq.console.audit import Audit
 from orbitmq.console.changes import CHANGES
-from orbitmq.console.changing import Change, Cluster, Done
 from orbitmq.console.clusters import clusters as page_of_clusters
 from orbitmq.console.entrance import Entrance
 from orbitmq.console.look import Look
-from orbitmq.console.model import Link, Page, as_csv, path_of, plain
+from orbitmq.console.maker import Maker, Wish
+from orbitmq.console.model import Link, Page, as_csv, plain
 from orbitmq.console.places import API, Places
-from orbitmq.console.rights import ADMIN, OPERATOR, VIEWER, may
-from orbitmq.console.sessions import Plan, Session, Sessions
+from orbitmq.console.rights import ADMIN, VIEWER, may
+from orbitmq.console.risks import Risk, asking
+from orbitmq.console.sessions import Session, Sessions
 from orbitmq.console.texts import BY_LANGUAGE, LANGUAGES, Texts, language_of
 from orbitmq.console.ways import Asked, ClusterOfPages, overview_of, page_of
-from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 
 MOST_FORM_BYTES: Final = 1024 * 1024
 MOST_FIELDS: Final = 1000
-# A change may ask several servers one after the other. After this time no user waits for it any more.
-CHANGE_S: Final = 15.0
-# Resets that can be taken back.
-MOST_UNDOS: Final = 100
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
@@ -92,9 +88,7 @@ class Console:
         self._look = Look(self._places)
         self._now_ms, self._entrance = now_ms, entrance
         self._role = ADMIN if write else VIEWER
-        # Resets that can be taken back, each with its cluster.
-        self._undos: dict[str, tuple[str, Plan]] = {}
-        self._changing: set[asyncio.Task[Done]] = set()
+        self._maker = Maker(self.audit, now_ms)
         get, post = self._of_session, ["POST"]
         self._inner = Starlette(
             routes=[
@@ -112,9 +106,8 @@ class Console:
 
     async def close(self) -> None:
         """Close all connections. Changes that are under way are ended."""
-        for task in list(self._changing):
-            task.cancel()
-        await asyncio.gather(*self._changing, *self._closing, return_exceptions=True)
+        await self._maker.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         for cluster in (*self._clusters.values(), *self._of_users.values()):
             await cluster.close()
 
@@ -302,12 +295,12 @@ class Console:
         if parts == ("clusters",):
             return await self._all_clusters(request, session)
         query = request.query_params
-        asked = Asked(parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
         cluster = _name(request)
-        making = page_of(self._cluster(request, session), asked, partial(self._undo, cluster))
+        asked = Asked(cluster, parts, query, tuple(query.getlist("chosen")), session, self._now_ms())
+        making = page_of(self._cluster(request, session), asked, partial(self._maker.undo, cluster))
         page = await _unless_left(request, making)
         if page is not None and len(parts) == 2 and parts[0] == "groups":
-            page = replace(page, links=(*page.links, *self._undo_links(cluster, parts[1])))
+            page = replace(page, links=(*page.links, *self._maker.undo_links(cluster, parts[1])))
         return page
 
     async def _all_clusters(self, request: Request, session: Session) -> Page | None:
@@ -319,25 +312,6 @@ class Console:
         )
         language = "en" if _is_of_program(request) else session.language
         return page_of_clusters(dict(zip(self._clusters, made, strict=True)), BY_LANGUAGE[language])
-
-    def _undo(self, cluster: str, name: str) -> Plan | None:
-        """The reset of that cluster that has this name, to be taken back."""
-        of, plan = self._undos.get(name, ("", None))
-        return plan if of == cluster else None
-
-    def _undo_links(self, cluster: str, group: str) -> list[Link]:
-        found = [
-            (name, plan) for name, (of, plan) in self._undos.items() if of == cluster and plan.group == group
-        ]
-        return [
-            Link(
-                "undo",
-                path_of("groups", group, "undo", of=name),
-                OPERATOR,
-                {"at": f"{instant(plan.at_ms):%H:%M:%S}"},
-            )
-            for name, plan in found[-1:]
-        ]
 
     async def _html(self, request: Request, session: Session) -> Response:
         page = await self._page(request, session)
@@ -406,57 +380,17 @@ class Console:
         fields = await self._form(request, session)
         if isinstance(fields, Response):
             return fields
-        done = await self._made(request, session, name, change, fields)
+        by_program, own = _is_of_program(request), self._cluster(request, session)
+        wish = Wish(name, change, fields, session, _name(request), _address(request), not by_program)
+        done = await self._maker.make(wish, own)
+        if isinstance(done, Risk):
+            page = asking(name, fields, done, self._back(request))
+            return Response(self._text_of(page, request, session), media_type="text/html")
         path = self._places.base(_name(request)) + done.path
-        if _is_of_program(request):
+        if by_program:
             return _json({"done": BY_LANGUAGE["en"].of(done.said), "page": path})
         session.said = done.said
         return RedirectResponse(path, 303)
-
-    async def _made(
-        self, request: Request, session: Session, name: str, change: Change, fields: Mapping[str, str]
-    ) -> Done:
-        """Make a change, and write down what came of it, also when the browser does not wait for that."""
-
-        async def make() -> Done:
-            target, outcome, done = fields.get(change.target, ""), "not confirmed", None
-            try:
-                async with asyncio.timeout(CHANGE_S):
-                    done = await change.make(cluster, fields)
-                target, outcome = done.target, "done"
-                return done
-            except TimeoutError:
-                outcome = f"no answer within {CHANGE_S:g} s; it may still be made"
-                raise
-            except OrbitError as error:
-                outcome = str(error)
-                raise
-            finally:
-                own.asker.forget()
-                self.audit.note(
-                    user=session.user,
-                    address=_address(request),
-                    cluster=_name(request),
-                    change=name,
-                    target=target,
-                    before=done.before if done else "",
-                    after=done.after if done else "",
-                    outcome=outcome,
-                )
-
-        own = self._cluster(request, session)
-        cluster = Cluster(own.admin, own.producer, lambda plan: session.plans.pop(plan, None))
-        task = asyncio.ensure_future(make())
-        self._changing.add(task)
-        task.add_done_callback(self._changing.discard)
-        done = await asyncio.shield(task)
-        if done.undo is not None and done.undo.moves:
-            at_ms = self._now_ms()
-            undo = replace(done.undo, at_ms=at_ms)
-            self._undos[f"{at_ms}-{len(self._undos)}"] = _name(request), undo
-            while len(self._undos) > MOST_UNDOS:
-                del self._undos[next(iter(self._undos))]
-        return done
 
 
 def _name(request: Request) -> str:

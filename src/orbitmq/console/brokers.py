@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, BrokerState, ConnectedClient, Partial
+from orbitmq.admin import Admin, BrokerSetting, BrokerState, ConnectedClient, Partial
 from orbitmq.console.asking import Sight, names, optional
 from orbitmq.console.clients import COLUMNS, rows_of
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Page, Row, Table, path_of, said
 from orbitmq.console.overview import broker_row, broker_rows, columns_of
 from orbitmq.console.rights import ADMIN
+from orbitmq.console.risks import RISKY_SETTINGS, setting_risk, typing_field
 from orbitmq.durations import instant
 from orbitmq.message.numbers import whole_number
 from orbitmq.wording import masked
@@ -53,7 +54,7 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         return Page("brokers", address, said("no_broker_at", "bad", address=address))
     state, settings, replicas, clients = await asyncio.gather(
         admin.brokers.runtime(address),
-        admin.brokers.settings(address),
+        admin.brokers.setting_details(address),
         admin.brokers.replicas(known[0].name),
         _connections(admin, address),
     )
@@ -73,7 +74,6 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         )
     )
     copies = list(map(_replica, replicas))
-    form = path_of("brokers", address) + "?key={name}#change_setting"
     connected = Table(
         "connections",
         [column for column in COLUMNS if column.key != "brokers"],
@@ -84,15 +84,15 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         facts,
         Table("replicas", _filled(REPLICAS, copies), copies),
         connected,
-        _setting(address, key, masked(key, settings.get(key, ""))),
-        Table(
-            "settings", (Column("name", "code", form), Column("value", "long")), _pairs(settings), long=True
-        ),
-        Table("state", PAIRS, _pairs(state)),
+        _setting(address, key, settings),
+        _settings(address, settings),
+        Table("state", PAIRS, [{"name": name, "value": value} for name, value in sorted(state.items())]),
     )
     left_out = names(clients.left_out if clients else ())
     more = clients is not None and len(clients.found) > MOST_CONNECTIONS
     notes = [said("connections_more", n=MOST_CONNECTIONS)] if more else []
+    if any(one.live is None for one in settings.values()):
+        notes.append(said("live_unknown"))
     return Page("brokers", f"{known[0].name} ({address})", None, blocks, (), notes, left_out)
 
 
@@ -125,21 +125,57 @@ def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
     return [column for column in columns if any(row[column.key] not in (None, "") for row in rows)]
 
 
-def _setting(address: str, key: str, value: str) -> Form:
+def _settings(address: str, settings: Mapping[str, BrokerSetting]) -> Table:
+    """All settings; those that can be changed while the broker runs lead to the form."""
+    effects = {True: "at_once", False: "after_restart", None: None}
+    rows: list[Row] = [
+        {
+            "name": name,
+            "value": masked(name, one.value),
+            "takes_effect": effects[one.live],
+            "editable": one.live is not False,
+        }
+        for name, one in sorted(settings.items())
+    ]
+    form = path_of("brokers", address) + "?key={name}#change_setting"
+    columns = (
+        Column("name", "code", form, linked="editable"),
+        Column("value", "long"),
+        Column("takes_effect", "state"),
+    )
+    return Table("settings", _filled(columns, rows), rows, long=True)
+
+
+def _setting(address: str, key: str, settings: Mapping[str, BrokerSetting]) -> Form:
+    """The form that changes one setting, or asks which one."""
+    one = settings.get(key)
+    live = tuple(name for name, each in sorted(settings.items()) if each.live is not False)
+    if one is None:
+        return Form(
+            path_of("brokers", address),
+            "choose",
+            (Field("key", "select", options=live, hint="hint_setting"),),
+            title="change_setting",
+            note=said("no_such_setting", "bad", key=key) if key else None,
+            needs=ADMIN,
+        )
+    if one.live is False:
+        note = said("setting_restart", key=key, value=masked(key, one.value))
+        return Form("", "", title="change_setting", note=note, needs=ADMIN)
+    risky = one.live is None or key in RISKY_SETTINGS
+    risk = setting_risk(address, key)
     return Form(
         "/do/broker-setting",
         "save",
         (
             Field("address", "hidden", address),
-            Field("key", value=key, required=True, hint="hint_setting"),
-            Field("value", value=value),
+            Field("key", "hidden", key),
+            Field("value", value=masked(key, one.value)),
+            *((typing_field(risk.wanted),) if risky else ()),
         ),
         post=True,
         title="change_setting",
-        note=said("note_setting"),
+        note=risk.why if risky else said("setting_live", key=key),
         needs=ADMIN,
+        danger=risky,
     )
-
-
-def _pairs(table: Mapping[str, str]) -> list[Row]:
-    return [{"name": name, "value": masked(name, value)} for name, value in sorted(table.items())]

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from orbitmq.admin import GroupSettings, IncompleteError, Move
-from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, number_of, typed
+from orbitmq.console.changing import (
+    Change,
+    Cluster,
+    Done,
+    Fields,
+    field_of,
+    names_of,
+    number_of,
+    permission_of,
+)
 from orbitmq.console.choice import ranges
 from orbitmq.console.model import Tone, path_of, said, span_text
 from orbitmq.console.rights import ADMIN, OPERATOR
@@ -18,15 +27,11 @@ from orbitmq.message.model import Message
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import masked
 
-PERMISSIONS: Final = {"read+write": 6, "read": 4, "write": 2}
-
 
 async def save_topic(cluster: Cluster, fields: Fields) -> Done:
     name = field_of(fields, "topic")
     queues = number_of(fields, "queues", 1)
-    permission = PERMISSIONS.get(fields.get("permission", ""))
-    if permission is None:
-        raise ValidationError(f"permission: expected one of {', '.join(PERMISSIONS)}")
+    permission = permission_of(fields)
     known = (await cluster.admin.topics.settings()).found.get(name, {})
     before = "; ".join(f"{at}: {one.queues} queues, {one.perm}" for at, one in known.items())
     kind = fields.get("type", "")
@@ -42,8 +47,7 @@ async def save_topic(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def delete_topics(cluster: Cluster, fields: Fields) -> Done:
-    names = [one for one in dict.fromkeys(field_of(fields, "topics").split("\n")) if one]
-    typed(fields, names[0] if len(names) == 1 else f"{len(names)} topics")
+    names = names_of(fields, "topics")
     deleted: list[str] = []
     for name in names:
         try:
@@ -121,7 +125,6 @@ def _settings(one: GroupSettings) -> str:
 
 async def delete_group(cluster: Cluster, fields: Fields) -> Done:
     name = field_of(fields, "group")
-    typed(fields, name)
     await cluster.admin.groups.delete(name, clean_offsets=bool(fields.get("clean")))
     return Done(said("done_deleted", "good", names=name), "/groups", name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from orbitmq.admin import Admin
 from orbitmq.client.producer.producer import Producer
@@ -13,6 +14,7 @@ from orbitmq.errors import ValidationError
 from orbitmq.message.numbers import INT32, whole_number
 
 Fields = Mapping[str, str]
+PERMISSIONS: Final = {"read+write": 6, "read": 4, "write": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,27 @@ def number_of(fields: Fields, name: str, least: int) -> int:
     if value is None or value < least:
         raise ValidationError(f"{name}: {fields[name][:20]}: expected a whole number from {least} on")
     return value
+
+
+def names_of(fields: Fields, name: str) -> list[str]:
+    """A field with names, one a line, each once.
+
+    Raises:
+        ValidationError: there is none.
+    """
+    return [one for one in dict.fromkeys(field_of(fields, name).split("\n")) if one]
+
+
+def permission_of(fields: Fields) -> int:
+    """What clients may do with a topic, as RocketMQ's number.
+
+    Raises:
+        ValidationError: it is none of the words.
+    """
+    found = PERMISSIONS.get(fields.get("permission", ""))
+    if found is None:
+        raise ValidationError(f"permission: expected one of {', '.join(PERMISSIONS)}")
+    return found
 
 
 def typed(fields: Fields, wanted: str) -> None:

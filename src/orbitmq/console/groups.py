@@ -25,6 +25,7 @@ from orbitmq.console.model import (
     said,
 )
 from orbitmq.console.rights import ADMIN, OPERATOR
+from orbitmq.console.risks import typing_field
 from orbitmq.console.sessions import Plan
 from orbitmq.console.times import time_ms
 from orbitmq.durations import instant
@@ -288,7 +289,11 @@ def preview(plan: Plan, plan_name: str, left_out: Sequence[LeftOut]) -> Page:
     form = Form(
         "/do/group-reset",
         "move",
-        (Field("group", "hidden", plan.group), Field("plan", "hidden", plan_name)),
+        (
+            Field("group", "hidden", plan.group),
+            Field("plan", "hidden", plan_name),
+            typing_field(plan.group),
+        ),
         post=True,
         needs=OPERATOR,
         danger=True,
@@ -348,7 +353,7 @@ async def deleting(admin: Admin, name: str) -> Page:
         (
             Field("group", "hidden", name),
             Field("clean", "check", "yes", hint="hint_clean"),
-            Field("typed", wanted=name, required=True),
+            typing_field(name),
         ),
         post=True,
         danger=True,

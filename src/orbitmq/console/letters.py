@@ -10,9 +10,9 @@ from typing import Final
 from orbitmq.admin import Admin, RedriveJob
 from orbitmq.console.asking import names
 from orbitmq.console.choice import ranges
-from orbitmq.console.messages import MakesReader
 from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import OPERATOR
+from orbitmq.console.search import MakesReader
 from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.property_names import (

@@ -44,6 +44,7 @@ MENU: Final = (
 # The colour of a state; all others have none.
 TONES: Final[Mapping[str, str]] = {
     "ok": "good",
+    "at_once": "good",
     "in_sync": "good",
     "done": "good",
     "passed": "good",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from orbitmq.admin import Admin, QueueProgress
 from orbitmq.client.consumer.options import ReaderStart
-from orbitmq.client.consumer.reader import Reader
 from orbitmq.client.model import ConsumeFrom
 from orbitmq.console.asking import names, optional
-from orbitmq.console.bodies import first_line, shown
+from orbitmq.console.bodies import shown
 from orbitmq.console.model import (
     Block,
     Column,
@@ -23,29 +20,24 @@ from orbitmq.console.model import (
     Link,
     Page,
     Row,
-    Said,
     Table,
     path_of,
     said,
 )
 from orbitmq.console.rights import OPERATOR
+from orbitmq.console.search import MOST_SHOWN, MakesReader, Search, message_row, places
 from orbitmq.console.times import time_ms
 from orbitmq.durations import datetime, instant
-from orbitmq.errors import NotAllReadError, ValidationError
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
-from orbitmq.message.numbers import INT32, INT64, whole_number
+from orbitmq.message.numbers import INT64, whole_number
 
-# A search ends after this many messages or seconds, and says so.
-MOST_READ: Final = 100_000
-LONGEST_S: Final = 10.0
-MOST_SHOWN: Final = 50
 # How often new messages at a topic's end are looked for.
 TAIL_S: Final = 2
 # How many messages at each queue's end are read for "the newest".
 NEWEST: Final = MOST_SHOWN
 # The same with a filter, which most of them may not pass.
 FILTERED: Final = 5000
-MOST_QUEUES: Final = 4096
 # Groups whose online members are offered to consume a message now, and the time for finding them.
 MOST_GROUPS: Final = 10
 MEMBERS_S: Final = 0.4
@@ -64,35 +56,19 @@ COLUMNS: Final = (
 )
 
 
-class MakesReader(Protocol):
-    """Makes a reader of a topic, for the cluster of the pages."""
-
-    def __call__(self, topic: str, *, start: ReaderStart, tags: str, sql: str | None) -> Reader: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The messages that a search found, at most ``MOST_SHOWN``.
-
-    Attributes:
-        rows: of the messages; their bodies are not kept.
-        read: messages that the brokers gave.
-        next: where to go on, by queue; empty: all is read.
-        ended: why the search ended early; ``None``: it did not.
-        left_out: brokers that were not read, with the reason.
-    """
-
-    rows: Sequence[Row]
-    read: int
-    next: Mapping[MessageQueue, int]
-    ended: Said | None
-    left_out: Sequence[str]
-
-
 async def messages(
-    admin: Admin, reader: MakesReader, query: Mapping[str, str], role_sees_bodies: bool, now_ms: int
+    admin: Admin,
+    reader: MakesReader,
+    query: Mapping[str, str],
+    role_sees_bodies: bool,
+    now_ms: int,
+    stopped: Callable[[str], None],
 ) -> Page:
-    """The forms, and what they find."""
+    """The forms, and what they find.
+
+    Args:
+        stopped: called with the address at which a search goes on that the browser has stopped; empty: none.
+    """
     topic = query.get("topic", "").strip()
     forms = _forms(query)
     if not topic:
@@ -106,8 +82,14 @@ async def messages(
         return Page("messages", topic, sentence, (*forms, table), left_out=names(answer.left_out))
     newest = _from(query) == "newest"
     start = await _start(admin, topic, query, now_ms)
-    found = await search(reader, topic, start, query, newest=newest, bodies=role_sees_bodies)
-    links = [Link("continue", _path(topic, query, found.next))] if found.next else []
+    tag, sql = query.get("tag", "").strip(), query.get("sql", "").strip()
+    search = Search(topic, start, tag, sql, newest=newest, bodies=role_sees_bodies)
+    try:
+        found = await search.run(reader)
+    except asyncio.CancelledError:
+        stopped(path_to_go_on(topic, query, cursor) if (cursor := search.stopped()) else "")
+        raise
+    links = [Link("continue", path_to_go_on(topic, query, found.cursor))] if found.cursor else []
     tail = newest and bool(query.get("tail"))
     if newest:
         links.append(Link("tail_off" if tail else "tail_on", _tail(topic, query, on=not tail)))
@@ -119,14 +101,13 @@ async def messages(
         links,
         [found.ended] if found.ended else [],
         found.left_out,
+        cursor=found.cursor,
         refresh_s=TAIL_S if tail else 0,
     )
 
 
 def _from(query: Mapping[str, str]) -> str:
-    if query.get("at"):
-        return "offset"
-    if query.get("offset"):
+    if query.get("cursor") or query.get("offset"):
         return "offset"
     given = query.get("from", "newest") or "newest"
     return given if given in FROM else "time"
@@ -177,8 +158,8 @@ async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int
     Raises:
         ValidationError: a field is wrong; it is named.
     """
-    if at := query.get("at", ""):
-        return places(topic, at)
+    if cursor := query.get("cursor", ""):
+        return places(topic, cursor)
     where = _from(query)
     broker, queue = query.get("broker", "").strip(), query.get("queue", "").strip()
     if where == "time":
@@ -207,107 +188,14 @@ async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int
     return {one.queue: max(one.min_offset, one.max_offset - each) for one in states if one.count}
 
 
-async def search(
-    reader: MakesReader,
-    topic: str,
-    start: ReaderStart,
-    query: Mapping[str, str],
-    *,
-    newest: bool,
-    bodies: bool,
-) -> Found:
-    """Read from a place on until there are enough messages, or the limits of a search are reached.
-
-    Args:
-        newest: the last messages are wanted, and all from the start on are read; else the first ones.
-
-    Raises:
-        ValidationError: tag and SQL92 are both given.
-        OrbitError: no queue could be read.
-    """
-    tag, sql = query.get("tag", "").strip(), query.get("sql", "").strip()
-    if tag and sql:
-        raise ValidationError("give a tag or an SQL92 expression, not both")
-    if isinstance(start, Mapping) and not start:
-        return Found((), 0, {}, None, ())
-    found: list[Row] = []
-    after: dict[MessageQueue, int] = {}
-    read, ended, left_out = 0, None, list[str]()
-    try:
-        async with (
-            asyncio.timeout(LONGEST_S),
-            reader(topic, start=start, tags=tag or "*", sql=sql or None) as one,
-        ):
-            after = await one.offsets(start)
-            most = MOST_READ if newest else MOST_SHOWN * max(1, len(after))
-            async with aclosing(one.batches()) as batches:
-                async for batch in batches:
-                    read += len(batch)
-                    found += [message_row(message, bodies=bodies) for message in batch]
-                    after[_queue(topic, batch[-1])] = batch[-1].queue_offset + 1
-                    if len(found) >= most:
-                        ended = said("ended_enough", n=MOST_SHOWN)
-                        break
-    except TimeoutError:
-        ended = said("ended_time", s=int(LONGEST_S), read=read)
-    except NotAllReadError as error:
-        left_out = [f"{name}: {why}" for name, why in error.left_out.items()]
-    found.sort(key=lambda row: row["stored"], reverse=newest)
-    if newest:
-        return Found(found[:MOST_SHOWN], read, {}, ended, left_out)
-    for row in reversed(found[MOST_SHOWN:]):
-        queue = MessageQueue(topic, row["broker"], row["queue"])
-        after[queue] = min(after[queue], row["offset"])
-        ended = ended or said("ended_enough", n=MOST_SHOWN)
-    # A search without a find has no offset to go on from: it would begin at the same one again.
-    return Found(found[:MOST_SHOWN], read, after if ended and found else {}, ended, left_out)
-
-
-def _queue(topic: str, message: ReceivedMessage) -> MessageQueue:
-    return MessageQueue(topic, message.broker_name, message.queue_id)
-
-
-def places(topic: str, text: str) -> Mapping[MessageQueue, int]:
-    """Offsets by queue, from ``broker-a:0:17,broker-a:1:4``.
-
-    Raises:
-        ValidationError: a part is something else.
-    """
-    found: dict[MessageQueue, int] = {}
-    for part in text.split(",")[:MOST_QUEUES]:
-        rest, _, offset_text = part.rpartition(":")
-        broker, _, queue_text = rest.rpartition(":")
-        offset, queue = whole_number(offset_text, INT64), whole_number(queue_text, INT32)
-        if not broker or offset is None or queue is None:
-            raise ValidationError(f"at: {part[:80]}: expected BROKER:QUEUE:OFFSET")
-        found[MessageQueue(topic, broker, queue)] = offset
-    return found
-
-
-def _path(topic: str, query: Mapping[str, str], after: Mapping[MessageQueue, int]) -> str:
-    at = ",".join(f"{queue.broker_name}:{queue.queue_id}:{offset}" for queue, offset in after.items())
-    return path_of("messages", topic=topic, at=at, tag=query.get("tag", ""), sql=query.get("sql", ""))
+def path_to_go_on(topic: str, query: Mapping[str, str], cursor: str) -> str:
+    """The address at which a search goes on."""
+    return path_of("messages", topic=topic, cursor=cursor, tag=query.get("tag", ""), sql=query.get("sql", ""))
 
 
 def _tail(topic: str, query: Mapping[str, str], *, on: bool) -> str:
     kept = {name: query.get(name, "") for name in ("broker", "queue", "tag", "sql")}
     return path_of("messages", **{"topic": topic, **kept, "tail": "1" if on else ""})
-
-
-def message_row(message: ReceivedMessage, *, bodies: bool) -> Row:
-    """A message as a line of a list."""
-    return {
-        "stored": instant(message.store_timestamp_ms),
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue": message.queue_id,
-        "offset": message.queue_offset,
-        "tag": message.tags or "",
-        "keys": " ".join(message.keys),
-        "size": len(message.body),
-        "body": first_line(message.body) if bodies else "",
-        "message": message.message_id,
-    }
 
 
 def _state(progress: QueueProgress, offset: int) -> str:

@@ -71,15 +71,21 @@ def path_of(*parts: str, **query: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. ``link``: where its values lead to, with names of the row's values in braces."""
+    """A column.
+
+    Attributes:
+        link: where its values lead to, with names of the row's values in braces.
+        linked: the key of a value without which a row has no link; empty: each row has one.
+    """
 
     key: str
     kind: Kind = "text"
     link: str = ""
+    linked: str = ""
 
     def target(self, row: Row) -> str:
         """The address that the value of a row leads to; empty: none."""
-        if not self.link or row[self.key] in (None, ""):
+        if not self.link or row[self.key] in (None, "") or (self.linked and not row[self.linked]):
             return ""
         return self.link.format_map({key: quote(str(value), safe="") for key, value in row.items()})
 
@@ -191,6 +197,7 @@ class Page:
         title: the name of the thing that it is about; empty: it is about all.
         left_out: servers that did not answer, with the reason.
         late: it was not complete in time.
+        cursor: where the search that it shows goes on; empty: all is read.
         refresh_s: seconds after which the browser loads the page again; 0: never.
     """
 
@@ -202,6 +209,7 @@ class Page:
     notes: Sequence[Said] = ()
     left_out: Sequence[str] = ()
     late: bool = False
+    cursor: str = ""
     refresh_s: int = 0
 
     @property
@@ -223,6 +231,7 @@ class Page:
             "sentence": sentence,
             "left_out": list(self.left_out),
             "late": self.late,
+            **({"cursor": self.cursor} if self.cursor else {}),
             **({"facts": facts} if facts else {}),
             **{table.name: list(table.rows) for table in self.tables},
             **{chart.name: chart.as_json() for chart in self.charts},

@@ -112,6 +112,14 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "The search ended after {s} s and {read} messages.",
         "搜索在 {s} 秒、{read} 条消息后结束。",
     ),
+    "ended_read": (
+        "The search ended after {read} messages.",
+        "搜索在 {read} 条消息后结束。",
+    ),
+    "ended_wide": (
+        "The search ended early, and has too many queues to be continued (more than {n}): choose one.",
+        "搜索提前结束，队列过多（超过 {n} 个），无法继续：请选择队列。",
+    ),
     "sure_topics": ("The topics and their messages will be gone for good.", "主题及其消息将永久删除。"),
     "sure_group": ("The group and its settings will be gone for good.", "消费组及其设置将永久删除。"),
     "only_consumers": ("Only consumers describe themselves.", "只有消费者会描述自身。"),
@@ -141,6 +149,73 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "{name} 对 {resource} 的规则已删除。",
     ),
     "done_cancelled": ("The message {id} will not be delivered.", "消息 {id} 不会被投递。"),
+    # -- dangerous changes
+    "risk_permission": (
+        "Topic {name} loses a permission: clients can no longer send to it, or no longer read it.",
+        "主题 {name} 将失去一项权限：客户端将无法发送或无法读取。",
+    ),
+    "risk_off": (
+        "Group {name} is switched off: its members get no more messages.",
+        "消费组 {name} 将被关闭：成员收不到消息。",
+    ),
+    "risk_reset": (
+        "The members of the group skip messages, or get messages again.",
+        "消费组成员将跳过消息，或再次收到消息。",
+    ),
+    "risk_redrive": (
+        "All dead letters of {name} are sent again, not chosen ones.",
+        "{name} 的全部死信（而非所选）将重新发送。",
+    ),
+    "risk_setting": (
+        "With {key} a broker deletes messages, keeps fewer copies, refuses clients or leaves name servers.",
+        "{key} 会使 Broker 删除消息、减少副本、拒绝客户端或离开名字服务器。",
+    ),
+    "risk_unknown": (
+        "This broker does not say whether it can change {key} while it runs, nor what that does.",
+        "该 Broker 未说明能否在运行时修改 {key}，也未说明其影响。",
+    ),
+    "risk_super": (
+        "{name} becomes a super user, which may do everything.",
+        "{name} 将成为超级用户，可执行一切操作。",
+    ),
+    "risk_normal": (
+        "{name} is a super user no longer, and may do only what its rules allow.",
+        "{name} 将不再是超级用户，只能执行规则允许的操作。",
+    ),
+    "risk_disabled": (
+        "{name} is switched off: all requests with its key are refused.",
+        "{name} 将被停用：使用其密钥的所有请求都会被拒绝。",
+    ),
+    "risk_secret": (
+        "{name} gets another secret key: clients with the present one are refused.",
+        "{name} 将更换 Secret Key：使用当前密钥的客户端会被拒绝。",
+    ),
+    "risk_deny": (
+        "The rule denies {name} something about {resource}; it wins over a rule that allows it.",
+        "该规则将拒绝 {name} 对 {resource} 的操作，优先于允许规则。",
+    ),
+    "risk_everything": (
+        "The rule of {name} is about all topics, groups and clusters.",
+        "{name} 的规则涉及所有主题、消费组和集群。",
+    ),
+    "risk_no_rule": (
+        "What the rule allows is refused from now on; what it denies may be allowed.",
+        "该规则允许的操作将被拒绝；其拒绝的操作可能被允许。",
+    ),
+    # -- settings of a broker
+    "setting_live": (
+        "The broker changes {key} at once, without a restart.",
+        "Broker 立即修改 {key}，无需重启。",
+    ),
+    "setting_restart": (
+        "{key} is {value}. It needs a restart: change it in the broker's configuration file.",
+        "{key} 为 {value}。修改需要重启：请在 Broker 的配置文件中修改。",
+    ),
+    "no_such_setting": ("The broker has no setting {key}.", "该 Broker 没有设置 {key}。"),
+    "live_unknown": (
+        "This broker does not say which settings it can change while it runs.",
+        "该 Broker 未说明哪些设置可在运行时修改。",
+    ),
     # -- empty tables
     "no_lags": ("No group is behind.", "没有积压的消费组。"),
     "no_brokers": (

@@ -38,6 +38,7 @@ class Session:
         role: what it may do.
         said: what the next page says first.
         cluster: the name of the cluster that is asked with the user's own keys; empty: with the console's.
+        stopped: where the last search that the browser stopped goes on, by the name of the cluster.
     """
 
     seen: float
@@ -48,6 +49,7 @@ class Session:
     cluster: str = ""
     forms: dict[str, None] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
 
     def form_token(self) -> str:
         """A new token for the forms of one page. It is good for one of them, once."""

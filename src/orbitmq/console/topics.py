@@ -12,6 +12,7 @@ from orbitmq.console.charts import topic_rates
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import ADMIN, OPERATOR
+from orbitmq.console.risks import typing_field
 from orbitmq.durations import datetime
 
 TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
@@ -187,7 +188,7 @@ async def deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
     form = Form(
         "/do/topic-delete",
         "delete",
-        (Field("topics", "hidden", "\n".join(chosen)), Field("typed", wanted=wanted, required=True)),
+        (Field("topics", "hidden", "\n".join(chosen)), typing_field(wanted)),
         post=True,
         danger=True,
         needs=ADMIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of, typed
+from orbitmq.console.changing import Change, Cluster, Done, Fields, field_of
 from orbitmq.console.model import path_of, said
 from orbitmq.console.rights import ADMIN
 from orbitmq.errors import ValidationError
@@ -40,7 +40,6 @@ async def save_user(cluster: Cluster, fields: Fields) -> Done:
 
 async def delete_user(cluster: Cluster, fields: Fields) -> Done:
     name = field_of(fields, "user")
-    typed(fields, name)
     await cluster.admin.access.delete_user(name)
     return Done(said("done_deleted", "good", names=name), "/access", name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from orbitmq.console import (
 )
 from orbitmq.console.asking import REQUEST_S, Asker, Sight
 from orbitmq.console.history import History
-from orbitmq.console.model import Page
+from orbitmq.console.model import Link, Page
 from orbitmq.console.overview import overview
 from orbitmq.console.rights import OPERATOR, VIEWER, may
 from orbitmq.console.sessions import Plan, Session
@@ -67,13 +67,28 @@ class ClusterOfPages:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The path of a request: ``parts``, the first of them an entry of the menu."""
+    """A request for a page.
 
+    Attributes:
+        cluster: its name.
+        parts: of the path; the first is an entry of the menu.
+    """
+
+    cluster: str
     parts: tuple[str, ...]
     query: Query
     chosen: tuple[str, ...]
     session: Session
     now_ms: int
+
+    def note_stopped(self, path: str) -> None:
+        """Keep the address at which a search goes on that the browser has stopped; empty: there is none."""
+        self.session.stopped[self.cluster] = path
+
+    def with_stopped(self, page: Page) -> Page:
+        """The page with a link to the search that was stopped before it, once."""
+        path = self.session.stopped.pop(self.cluster, "")
+        return replace(page, links=(*page.links, Link("continue_stopped", path))) if path else page
 
 
 async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
@@ -207,6 +222,9 @@ async def _messages(cluster: ClusterOfPages, asked: Asked) -> Page | None:
         raise ValidationError(f"{MOST_SEARCHES} searches are under way: wait until one has ended")
     cluster.searching += 1
     try:
-        return await messages.messages(cluster.admin, cluster.reader, query, bodies, asked.now_ms)
+        page = await messages.messages(
+            cluster.admin, cluster.reader, query, bodies, asked.now_ms, asked.note_stopped
+        )
     finally:
         cluster.searching -= 1
+    return asked.with_stopped(page)

@@ -129,6 +129,10 @@ class Settings:
             changes[entry.name] = entry.metadata["parse"](key, value.strip())
         return changes
 
+    def live_keys(self) -> list[str]:
+        """The keys that a running server may change, in order."""
+        return sorted(key for key, entry in _by_key(type(self)).items() if entry.metadata["live"])
+
     def to_properties(self) -> dict[str, str]:
         """Every setting by its RocketMQ key, secrets as ``***``."""
         found = {key: _shown(getattr(self, entry.name), entry) for key, entry in _by_key(type(self)).items()}

@@ -32,6 +32,7 @@ class BrokerAdmin(_Part[admin.BrokerAdmin]):
     take_writes = blocking(admin.BrokerAdmin.take_writes)
     give_writes = blocking(admin.BrokerAdmin.give_writes)
     settings = blocking(admin.BrokerAdmin.settings)
+    setting_details = blocking(admin.BrokerAdmin.setting_details)
     settings_of = blocking(admin.BrokerAdmin.settings_of)
     change_settings = blocking(admin.BrokerAdmin.change_settings)
     change_all = blocking(admin.BrokerAdmin.change_all)

@@ -203,6 +203,7 @@ class Reader(StartedClient[reader.Reader]):
 
     messages = iterating(reader.Reader.messages)
     batches = iterating(reader.Reader.batches)
+    steps = iterating(reader.Reader.steps)
     offsets = blocking(reader.Reader.offsets)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:

@@ -52,10 +52,12 @@ class OperationHandlers(HandlerFamily):
         return command.reply()
 
     def get_config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """All settings as Java properties."""
+        """All settings as Java properties; for a request with ``liveKeys`` also which of them are live."""
         text = properties_text.render(self._config.to_properties())
         version = self._topics.version.encode().decode()
-        return GetBrokerConfigResponse(version=version).reply_to(command, body=text.encode())
+        live = ";".join(self._config.live_keys()) if command.ext.get("liveKeys") == "true" else None
+        answer = GetBrokerConfigResponse(version=version, live_keys=live)
+        return answer.reply_to(command, body=text.encode())
 
     def runtime_info(self, _connection: ServerConnection, command: Command) -> Answer:
         """State by RocketMQ's names."""

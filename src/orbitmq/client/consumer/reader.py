@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -46,6 +47,21 @@ EMPTY_PULLS = 15
 FAILURES = (TransportError, NameServerError, TopicNotFoundError, BrokerError)
 # Answers of a broker that starts, stops, or is a slave not serving yet: a later try may succeed.
 NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStep:
+    """Messages of one queue, and how far the queue is read.
+
+    Attributes:
+        messages: in the order of the queue; empty: none of those that were read passed the filter.
+        next_offset: all messages below it were given, or did not pass the filter. A reader may ``start``
+            there later.
+    """
+
+    queue: MessageQueue
+    messages: Sequence[ReceivedMessage]
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +135,7 @@ class Reader(AsyncContext):
         self._life = ClientState(f"reader of {topic!r}")
         self._background = Background(f"reader of {topic}")
         # The messages that wait for each iteration under way.
-        self._iterations: set[ReadyLine[Sequence[ReceivedMessage] | _Ended]] = set()
+        self._iterations: set[ReadyLine[ReadStep | _Ended]] = set()
         self._silent: set[str] = set()
         # When a broker was last said to be lost, or back: monotonic seconds.
         self._said_at: dict[str, float] = {}
@@ -151,7 +167,7 @@ class Reader(AsyncContext):
         return self.messages()
 
     async def messages(self) -> AsyncGenerator[ReceivedMessage, None]:
-        """The messages one by one, until the end or until the reader closes; see :meth:`batches`."""
+        """The messages one by one, until the end or until the reader closes; see :meth:`steps`."""
         batches = self.batches()
         try:
             async for batch in batches:
@@ -161,7 +177,15 @@ class Reader(AsyncContext):
             await batches.aclose()
 
     async def batches(self) -> AsyncGenerator[Sequence[ReceivedMessage], None]:
-        """Lists of messages, each of one queue. A further iteration begins at ``start`` again.
+        """Lists of messages, each of one queue; the same as :meth:`steps` without the offsets."""
+        async with aclosing(self.steps()) as steps:
+            async for step in steps:
+                if step.messages:
+                    yield step.messages
+
+    async def steps(self) -> AsyncGenerator[ReadStep, None]:
+        """Lists of messages, each of one queue, with the offset at which the queue goes on: for programs that
+        stop in the middle and start there again. A further iteration begins at ``start`` again.
 
         With ``follow`` a broker that does not answer is asked again. Without, the error comes when the
         messages of the other brokers have been given.
@@ -175,7 +199,7 @@ class Reader(AsyncContext):
         self._life.check_here()
         queues = await self._queues()
         self._life.check_here()  # it may have been closed meanwhile
-        pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended] = ReadyLine()
+        pieces: ReadyLine[ReadStep | _Ended] = ReadyLine()
         room = Line(WAITING_PULLS)
         self._iterations.add(pieces)
         tasks = [self._background.spawn(self._read(queue, pieces, room), f"pull {queue}") for queue in queues]
@@ -238,9 +262,7 @@ class Reader(AsyncContext):
             return (await self._calls.min_offset(queue)).offset
         return (await self._calls.offset_by_time(queue, since_1970_ms(start))).offset
 
-    async def _read(
-        self, queue: MessageQueue, pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended], room: Line
-    ) -> None:
+    async def _read(self, queue: MessageQueue, pieces: ReadyLine[ReadStep | _Ended], room: Line) -> None:
         try:
             await self._pull_all(queue, pieces, room)
         except Exception as error:  # handed to the iteration
@@ -248,9 +270,7 @@ class Reader(AsyncContext):
         else:
             pieces.put(_Ended(queue.broker_name))
 
-    async def _pull_all(
-        self, queue: MessageQueue, pieces: ReadyLine[Sequence[ReceivedMessage] | _Ended], room: Line
-    ) -> None:
+    async def _pull_all(self, queue: MessageQueue, pieces: ReadyLine[ReadStep | _Ended], room: Line) -> None:
         follow, broker = self._settings.follow, queue.broker_name
         end = inf
         if not follow:
@@ -263,11 +283,11 @@ class Reader(AsyncContext):
             pull = partial(self._calls.pull, options, queue, offset, self._wanted)
             pulled = await self._asked(broker, pull)
             found = [message for message in pulled.messages if message.queue_offset < end]
-            if found:
-                for message in found:
-                    message.topic = self._membership.namespace.short(message.topic)
+            for message in found:
+                message.topic = self._membership.namespace.short(message.topic)
+            if found or pulled.next_offset > offset:
                 await room.enter()
-                pieces.put(found)
+                pieces.put(ReadStep(queue, found, int(min(pulled.next_offset, end))))
             if pulled.status is PullStatus.NO_NEW and not follow:
                 return  # fewer than announced: the rest has been deleted meanwhile
             if pulled.next_offset != offset:

@@ -17,9 +17,12 @@ __all__ = [
 
 
 class GetBrokerConfigResponse(ResponseHeader, kw_only=True):
-    """Response to GET_BROKER_CONFIG (26)."""
+    """Response to GET_BROKER_CONFIG (26). ``liveKeys``, which only OrbitMQ's brokers have: the keys that may
+    change while the broker runs, separated by ``;``.
+    """
 
     version: str
+    live_keys: str | None = None
 
 
 class ViewBrokerStatsDataRequest(RequestHeader, kw_only=True):

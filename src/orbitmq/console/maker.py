@@ -1,0 +1,141 @@
+"""Makes the changes that forms ask for.
+
+A dangerous change is made only when its target was typed. Each change is written into the audit log, also one
+that failed or whose browser has left. A reset is kept for a while, so that it can be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orbitmq.console.audit import Audit
+from orbitmq.console.changing import Change, Cluster, Done, Fields, typed
+from orbitmq.console.model import Link, path_of
+from orbitmq.console.rights import OPERATOR
+from orbitmq.console.risks import RISKS, Risk
+from orbitmq.console.sessions import Plan, Session
+from orbitmq.console.ways import ClusterOfPages
+from orbitmq.durations import instant
+from orbitmq.errors import OrbitError
+
+# A change may ask several servers one after the other. After this time no user waits for it any more.
+CHANGE_S: Final = 15.0
+# Resets that can be taken back.
+MOST_UNDOS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A change that a form asks for.
+
+    Attributes:
+        name: of the change.
+        cluster, address: the name of the cluster, and the browser's address, for the audit log.
+        asks: whether a person can be asked for the target of a dangerous change; a program gets an error.
+    """
+
+    name: str
+    change: Change
+    fields: Fields
+    session: Session
+    cluster: str
+    address: str
+    asks: bool
+
+
+class Maker:
+    """Makes changes.
+
+    Args:
+        now_ms: the clock, in milliseconds since 1970.
+    """
+
+    def __init__(self, audit: Audit, now_ms: Callable[[], int]) -> None:
+        self._audit, self._now_ms = audit, now_ms
+        # Resets that can be taken back, each with its cluster.
+        self._undos: dict[str, tuple[str, Plan]] = {}
+        self._changing: set[asyncio.Task[Done | Risk]] = set()
+
+    async def close(self) -> None:
+        """End the changes that are under way."""
+        for task in list(self._changing):
+            task.cancel()
+        await asyncio.gather(*self._changing, return_exceptions=True)
+
+    async def make(self, wish: Wish, own: ClusterOfPages) -> Done | Risk:
+        """Make the change, also when the browser does not wait for it; or the risk that a person is asked
+        about first.
+
+        Raises:
+            ValidationError: a field is wrong, or the target was not typed.
+            OrbitError: the cluster refuses the change, or does not answer.
+            TimeoutError: it may still be made.
+        """
+        task = asyncio.ensure_future(self._make(wish, own))
+        self._changing.add(task)
+        task.add_done_callback(self._changing.discard)
+        done = await asyncio.shield(task)
+        if isinstance(done, Done) and done.undo is not None and done.undo.moves:
+            at_ms = self._now_ms()
+            self._undos[f"{at_ms}-{len(self._undos)}"] = wish.cluster, replace(done.undo, at_ms=at_ms)
+            while len(self._undos) > MOST_UNDOS:
+                del self._undos[next(iter(self._undos))]
+        return done
+
+    async def _make(self, wish: Wish, own: ClusterOfPages) -> Done | Risk:
+        fields, session = wish.fields, wish.session
+        target, outcome, done = fields.get(wish.change.target, ""), "not confirmed", None
+        try:
+            async with asyncio.timeout(CHANGE_S):
+                risk = await RISKS[wish.name](own.admin, fields) if wish.name in RISKS else None
+                if risk is not None and wish.asks and "typed" not in fields:
+                    outcome = ""
+                    return risk
+                if risk is not None:
+                    typed(fields, risk.wanted)
+                cluster = Cluster(own.admin, own.producer, lambda plan: session.plans.pop(plan, None))
+                done = await wish.change.make(cluster, fields)
+            target, outcome = done.target, "done"
+            return done
+        except TimeoutError:
+            outcome = f"no answer within {CHANGE_S:g} s; it may still be made"
+            raise
+        except OrbitError as error:
+            outcome = str(error)
+            raise
+        finally:
+            own.asker.forget()
+            if outcome:
+                self._audit.note(
+                    user=session.user,
+                    address=wish.address,
+                    cluster=wish.cluster,
+                    change=wish.name,
+                    target=target,
+                    before=done.before if done else "",
+                    after=done.after if done else "",
+                    outcome=outcome,
+                )
+
+    def undo(self, cluster: str, name: str) -> Plan | None:
+        """The reset of that cluster that has this name, to be taken back."""
+        of, plan = self._undos.get(name, ("", None))
+        return plan if of == cluster else None
+
+    def undo_links(self, cluster: str, group: str) -> list[Link]:
+        """The link that takes the last reset of a group back, if it is kept."""
+        found = [
+            (name, plan) for name, (of, plan) in self._undos.items() if of == cluster and plan.group == group
+        ]
+        return [
+            Link(
+                "undo",
+                path_of("groups", group, "undo", of=name),
+                OPERATOR,
+                {"at": f"{instant(plan.at_ms):%H:%M:%S}"},
+            )
+            for name, plan in found[-1:]
+        ]

@@ -1,0 +1,197 @@
+"""Which changes are dangerous, in one table: for those the target has to be typed.
+
+A change is dangerous when messages or rights are lost, or when clients can no longer send or receive. Whether
+it is may depend on its fields, and on what the cluster has now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orbitmq.admin import Admin
+from orbitmq.console.changing import Fields, field_of, names_of, permission_of
+from orbitmq.console.model import Field, Form, Link, Page, Said, said
+from orbitmq.errors import BrokerError
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wording import masked
+
+# Settings with which a broker deletes messages, keeps fewer copies, refuses clients or leaves its name
+# servers.
+RISKY_SETTINGS: Final = frozenset(
+    {
+        "allAckInSyncStateSet",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "compatibleWithOldNameSrv",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "enableAutoInSyncReplicas",
+        "enablePropertyFilter",
+        "fileReservedTime",
+        "inSyncReplicas",
+        "litePullMessageEnable",
+        "maxMessageSize",
+        "minInSyncReplicas",
+        "namesrvAddr",
+        "recallMessageEnable",
+        "rejectPullConsumerEnable",
+        "rejectTransactionMessage",
+        "slaveReadEnable",
+        "storeReplyMessageEnable",
+        "strictSubscription",
+        "timerMaxDelaySec",
+        "transactionCheckMax",
+        "transactionTimeOut",
+    }
+)
+# The page of the menu that a change belongs to, by the first word of the change's name.
+_PAGES: Final = {
+    "broker": "brokers",
+    "group": "groups",
+    "redrive": "dead-letters",
+    "rule": "access",
+    "topic": "topics",
+    "user": "access",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """A dangerous change: what has to be typed, and what it does to the cluster."""
+
+    wanted: str
+    why: Said
+
+
+Judge = Callable[[Admin, Fields], Awaitable[Risk | None]]
+
+
+def _always(field: str, why: str) -> Judge:
+    """A change that is dangerous whatever its fields are; its target is the value of ``field``."""
+
+    async def judge(_: Admin, fields: Fields) -> Risk | None:
+        return Risk(field_of(fields, field), said(why, "warn"))
+
+    return judge
+
+
+async def _topic_save(admin: Admin, fields: Fields) -> Risk | None:
+    """A permission is taken from the clients."""
+    name, permission = field_of(fields, "topic"), permission_of(fields)
+    known = (await admin.topics.settings()).found.get(name, {})
+    if not any(one.perm & ~permission for one in known.values()):
+        return None
+    return Risk(name, said("risk_permission", "warn", name=name))
+
+
+async def _topic_delete(_: Admin, fields: Fields) -> Risk | None:
+    names = names_of(fields, "topics")
+    return Risk(names[0] if len(names) == 1 else f"{len(names)} topics", said("sure_topics", "warn"))
+
+
+async def _group_save(admin: Admin, fields: Fields) -> Risk | None:
+    """A group that may consume is switched off."""
+    name = field_of(fields, "group")
+    if fields.get("consume"):
+        return None
+    try:
+        known = (await admin.groups.show(name)).found.settings
+    except BrokerError as error:
+        if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return None
+        raise
+    return Risk(name, said("risk_off", "warn", name=name)) if any(o.consume for o in known.values()) else None
+
+
+async def _redrive(_: Admin, fields: Fields) -> Risk | None:
+    """All dead letters of the group are sent again, not chosen ones."""
+    name = field_of(fields, "group")
+    return None if fields.get("chosen", "").strip() else Risk(name, said("risk_redrive", "warn", name=name))
+
+
+async def _broker_setting(admin: Admin, fields: Fields) -> Risk | None:
+    """A setting of the list above, or any setting of a broker that does not say which ones it can change."""
+    address, key = field_of(fields, "address"), field_of(fields, "key")
+    if key in RISKY_SETTINGS:
+        return setting_risk(address, key)
+    known = {one.address for one in await admin.brokers.list()}
+    if address not in known:
+        return None  # the change refuses the address
+    one = (await admin.brokers.setting_details(address)).get(key)
+    return setting_risk(address, key) if one is not None and one.live is None else None
+
+
+def setting_risk(address: str, key: str) -> Risk:
+    """The risk of a setting at a broker."""
+    return Risk(address, said("risk_setting" if key in RISKY_SETTINGS else "risk_unknown", "warn", key=key))
+
+
+async def _user_create(_: Admin, fields: Fields) -> Risk | None:
+    name = field_of(fields, "user")
+    return Risk(name, said("risk_super", "warn", name=name)) if fields.get("super") else None
+
+
+async def _user_save(admin: Admin, fields: Fields) -> Risk | None:
+    """A user is switched off, gets another secret, or becomes or ceases to be a super user."""
+    name = field_of(fields, "user")
+    if fields.get("secret"):
+        return Risk(name, said("risk_secret", "warn", name=name))
+    known = [one for one in (await admin.access.users()).found if one.user == name]
+    if any(one.is_enabled for one in known) and not fields.get("enabled"):
+        return Risk(name, said("risk_disabled", "warn", name=name))
+    wanted = bool(fields.get("super"))
+    if any(one.is_super != wanted for one in known):
+        return Risk(name, said("risk_super" if wanted else "risk_normal", "warn", name=name))
+    return None
+
+
+async def _rule_save(_: Admin, fields: Fields) -> Risk | None:
+    """A rule that denies, or that is about everything."""
+    name, resource = field_of(fields, "user"), field_of(fields, "resource")
+    if fields.get("decision") == "deny":
+        return Risk(name, said("risk_deny", "warn", name=name, resource=resource))
+    return Risk(name, said("risk_everything", "warn", name=name)) if resource == "*" else None
+
+
+# The dangerous changes; every other one adds something, or is about one chosen message.
+RISKS: Final[Mapping[str, Judge]] = {
+    "topic-save": _topic_save,
+    "topic-delete": _topic_delete,
+    "group-save": _group_save,
+    "group-delete": _always("group", "sure_group"),
+    "group-reset": _always("group", "risk_reset"),
+    "redrive": _redrive,
+    "broker-setting": _broker_setting,
+    "user-create": _user_create,
+    "user-save": _user_save,
+    "user-delete": _always("user", "sure_user"),
+    "rule-save": _rule_save,
+    "rule-delete": _always("user", "risk_no_rule"),
+}
+
+
+def typing_field(wanted: str) -> Field:
+    """The field into which the target is typed."""
+    return Field("typed", wanted=wanted, required=True)
+
+
+def asking(name: str, fields: Fields, risk: Risk, back: str) -> Page:
+    """The page that asks for the target of a dangerous change. It has the fields of the form that was sent;
+    a secret is not written into the page: it is typed again.
+
+    Args:
+        back: the page that the form was on; empty: not known.
+    """
+    kept = [
+        Field(key, "password", required=True, hint="hint_secret_again")
+        if value and (key == "secret" or (key == "value" and masked(fields.get("key", ""), value) != value))
+        else Field(key, "hidden", value)
+        for key, value in fields.items()
+        if key not in ("form_token", "typed")
+    ]
+    form = Form(f"/do/{name}", "make_it", (*kept, typing_field(risk.wanted)), post=True, danger=True)
+    links = [Link("back", back)] if back else []
+    return Page(_PAGES[name.partition("-")[0]], "", risk.why, (form,), links)
