@@ -1,4 +1,4 @@
-"""What can go wrong for a user, as types that carry the facts.
+"""Errors for users of clients and tools, as types that carry the facts.
 
 The errors of one room (``transport.errors``, ``wire.errors``, ``message.errors``, ``store.errors``,
 ``spark.errors``, ``ConfigError``) derive from :class:`OrbitError` too, so ``except OrbitError`` catches all.

@@ -153,7 +153,7 @@ class AccessRequests:
         return command.reply(body=encode_list(found) if found else b"")
 
     def _comes_again(self, command: Command, name: str) -> bool:
-        """Whether a change may have been made before, told to another broker of our name."""
+        """Whether the same change may have come before, by way of another broker of our name."""
         place = command.code, name
         if not self._gate.sender(command, "").passed_by:
             noted = place in self._passed

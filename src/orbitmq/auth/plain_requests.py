@@ -112,7 +112,7 @@ class PlainAclRequests:
         return command.reply()
 
     def _versions(self, command: Command) -> Command:
-        """How new the files are; one that no request has changed is as old as its reading."""
+        """The versions of the files; a file that no request has changed counts from its reading."""
         versions = {file.path: self._plain(file.version) for file in self._source.files if not file.is_empty}
         answer = headers.GetBrokerAclConfigResponse(
             version=json.dumps(versions.get(self._source.main) or self._plain(None)),

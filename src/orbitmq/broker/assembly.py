@@ -1,4 +1,4 @@
-"""What a broker consists of: the only place that knows all parts.
+"""Puts a broker together: the only module that knows all its parts.
 
 A new service is a folder of its own and its line in :data:`FEATURES`.
 """

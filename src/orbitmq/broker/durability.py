@@ -51,7 +51,7 @@ class Gate(Protocol):
             waiting answers.
         holds: whether the gate can be behind the written log.
         refusal: why messages whose sender would wait for this gate are refused now; ``None``: they are taken.
-        told: the status of senders' answers when the gate has released them.
+        told: the status that senders get when the gate has released their messages.
         error: why this gate will never advance; ``None`` while it works.
     """
 

@@ -20,8 +20,8 @@ class ToMaster:
     Attributes:
         ask: passes a request of a client at a host on and returns the master's answer; ``None``: this broker
             has to answer itself; replication sets it.
-        keeps_users: whether this broker is a slave with users and rules of its own, as it is not told
-            those of its master; replication sets it.
+        keeps_users: whether this broker is a slave with users and rules of its own, since it does not
+            get those of its master; replication sets it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What commands print: aligned tables and progress for people, JSON for programs."""
+"""Output of commands: aligned tables and progress for people, JSON for programs."""
 
 from __future__ import annotations
 

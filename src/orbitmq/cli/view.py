@@ -1,4 +1,4 @@
-"""What a command found, printed as tables and lines or as JSON."""
+"""Results of commands, printed as tables and lines or as JSON."""
 
 from __future__ import annotations
 

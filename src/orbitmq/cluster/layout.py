@@ -1,4 +1,4 @@
-"""What the clusters of one call have in common: names, folders, settings and the question "does it serve"."""
+"""Common to all clusters made by one call: names, folders, settings, and the wait until they serve."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ProcessCluster:
         return joined(HOST, self._grpc_port) if self._grpc_port else next(iter(self._addresses.values()))
 
     def settings_file(self, name: str) -> str:
-        """The broker.conf of a broker: one that was lost starts again with it."""
+        """The broker.conf of a broker; a broker that was lost starts again with it."""
         return posixpath.join(self._root, "conf", f"{name}.conf")
 
     def stands_in(self, name: str) -> bool:

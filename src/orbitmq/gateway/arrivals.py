@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 # A client that acknowledges nothing for this time counts as gone, like a client that makes no call for it.
 ARRIVED_SECONDS: Final = 40.0
-# A client that goes on receiving and acknowledges nothing; what is beyond this counts as lost.
+# Answers that a client may leave unacknowledged while it goes on receiving; older ones count as lost.
 MAX_ANSWERS: Final = 10_000
 
 # Called once: with True when the client has the whole answer, with False when it may not have it.

@@ -1,4 +1,4 @@
-"""What the gateway adds to a broker. Imports no library: a broker without gRPC clients loads none."""
+"""Adds the gRPC door to a broker. Imports no library: a broker without gRPC clients loads none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client does on an HTTP/2 connection, as the engine tells it."""
+"""Events of the HTTP/2 engine: what a client does on its connection."""
 
 from __future__ import annotations
 

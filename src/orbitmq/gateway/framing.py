@@ -34,7 +34,7 @@ class MessageReader:
         """The messages that are whole now, each with whether it is compressed.
 
         Raises:
-            CallError: what came is no message, or one that is too long.
+            CallError: the bytes are no message, or the message is too long.
         """
         buffer = self._buffer
         buffer += data

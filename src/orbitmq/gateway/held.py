@@ -1,7 +1,7 @@
 """Messages that stay with their client while it works on them (``auto_renew``).
 
-The tables name the client as their owner as soon as it has them: what was on its way to it in a crash comes
-again when its invisible time is over.
+The tables name the client as the owner of messages as soon as it has them. Messages that were on their way to
+the client in a crash come again when their invisible time is over.
 """
 
 from __future__ import annotations

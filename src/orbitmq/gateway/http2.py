@@ -88,7 +88,7 @@ class Http2Connection:
     Attributes:
         settled: the client's preface and settings have come.
         leaving: the client said that it opens no more streams; it closes when the open ones are done.
-        plain: takes calls that come whole in one chunk, of which no event tells then; None: nothing does.
+        plain: takes calls that come whole in one chunk, which then make no event; None: it is switched off.
     """
 
     def __init__(self) -> None:

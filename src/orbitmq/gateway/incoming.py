@@ -125,7 +125,7 @@ def _check_kind(kind: MessageType, topic: TopicConfig) -> None:
 def _body(message: schema.Message, limit: int) -> tuple[bytes, int]:
     """The body as it is stored, and its system flags.
 
-    Clients call GZIP what is gzip, and what is zlib. Consumers of the remoting protocol read zlib only, so
+    Clients use GZIP for gzip and for zlib. Consumers of the remoting protocol read zlib only, so
     gzip is unpacked.
 
     Raises:

@@ -68,7 +68,7 @@ class PlainReader:
     """Judges the headers of calls, and takes those that are plain.
 
     Args:
-        seen: told the client ids that came.
+        seen: called with the client ids of the calls.
         check: whether these headers of a client may pass.
         timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.
 

@@ -26,7 +26,7 @@ QUESTION: Final = (
 
 
 class ServerKind(Enum):
-    """What is at an address."""
+    """The kind of server at an address."""
 
     HTTP2 = "HTTP/2"
     OTHER = "another protocol"

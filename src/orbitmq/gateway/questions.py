@@ -82,7 +82,7 @@ def nonce_of(answer: schema.TelemetryCommand) -> str:
 
 
 def unable(answer: schema.TelemetryCommand) -> str:
-    """Why the client did not do what it was asked; empty: it did."""
+    """Why the client did not obey a command; empty: it did."""
     code = answer.status.code
     if code not in _UNABLE:
         return ""

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""What HTTP/2 forbids in a frame and in a list of headers, and the words in which it is refused.
+"""Faults that HTTP/2 forbids in frames and lists of headers, and the words of their refusals.
 
 Typed in ``refusals.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -25,7 +25,7 @@ _NEEDED = 7
 _MOST_DIGITS = 15
 
 _PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
-# What is of a connection, and the length.
+# Headers of a connection, which HTTP/2 forbids, and the length of the body.
 _JUDGED = frozenset(
     {"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"}
 )

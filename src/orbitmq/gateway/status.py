@@ -68,7 +68,7 @@ class Code(IntEnum):
     FAILED_TO_CONSUME_MESSAGE = 60000
 
 
-# What the broker's code means to a client. What is not here is INTERNAL_SERVER_ERROR.
+# gRPC codes by the broker's response codes. All others become INTERNAL_SERVER_ERROR.
 OF_REMOTING: Final[Mapping[int, Code]] = {
     ResponseCode.SUCCESS: Code.OK,
     ResponseCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,

@@ -98,7 +98,7 @@ class BatchEncoder:
 
     Args:
         key_prefix: the first 16 characters of all unique keys.
-        id_head: what comes before the row's number in the id: name of the property, 0x01, text. Empty: the
+        id_head: the part of the id before the row's number: name of the property, 0x01, text. Empty: the
             messages carry neither id nor digest.
         dropped: names of further properties that are not taken over from a property map.
 

@@ -53,8 +53,7 @@ class ColumnDecoder:
     """Decodes stored records into the columns it was made for; it may be used again and again.
 
     Args:
-        columns: names out of :data:`~orbitmq.message.columns.COLUMN_NAMES`. What is not asked for is not
-            looked at.
+        columns: names out of :data:`~orbitmq.message.columns.COLUMN_NAMES`. Others are not read.
         bad_body: what a body that cannot be decompressed becomes: ``FAIL``, ``NULL`` or ``RAW``.
         allocate: gives the memory for texts, whose content it need not clear.
 

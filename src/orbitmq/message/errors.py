@@ -1,4 +1,4 @@
-"""What can be wrong with bytes that claim to be messages."""
+"""Errors of bytes that should be messages and are not."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ class UniqueIds:
         return f"{self._head()}{next(self._counter) & 0xFFFF:04X}"
 
     def series(self, count: int) -> tuple[str, int]:
-        """So many new ids, at most 65,536: what all begin with, and the number in the last four digits of
-        the first one, which counts up."""
+        """``count`` new ids, at most 65,536: their common beginning, and the number in the last four digits
+        of the first one, from which they count up."""
         first = next(self._counter)
         self._counter = itertools.count(first + count)
         return self._head(), first

@@ -1,4 +1,4 @@
-"""What a user sends and receives."""
+"""Messages as a user sends and receives them, and their queues."""
 
 from __future__ import annotations
 

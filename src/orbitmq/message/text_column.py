@@ -43,7 +43,7 @@ class TextColumn:
         self.bits = self.bit_bytes
 
     def finish(self) -> Text:
-        """What was written."""
+        """The column as it was written."""
         bits = self.bit_bytes if self.nullable else None
         return Text(self.offset_bytes, self.data_bytes, self.used, bits)
 

@@ -1,1 +1,1 @@
-"""What an operator's programs ask of a server: a small HTTP listener, and whether the server is well."""
+"""Monitoring of a server by HTTP: a small listener with its health and its metrics."""

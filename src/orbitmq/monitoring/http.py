@@ -61,7 +61,7 @@ class HttpListener:
 
     Args:
         pages: the page of each path.
-        token: what a request must bring as its bearer token, but for ``/healthz``; empty: nothing.
+        token: the bearer token that requests need, except those for ``/healthz``; empty: they need none.
     """
 
     def __init__(self, network: Network, pages: Mapping[str, Page], token: bytes = b"") -> None:

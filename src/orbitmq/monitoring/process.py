@@ -1,4 +1,4 @@
-"""The figures of the process: what it uses of the machine, and how late its event loop is."""
+"""Figures of the process: its processor time and memory, and how late its event loop is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audit log of a name server says about the targets of changes."""
+"""Targets of changes in the audit log of a name server."""
 
 from __future__ import annotations
 

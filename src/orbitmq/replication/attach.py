@@ -1,4 +1,4 @@
-"""What replication adds to a broker."""
+"""Adds replication to a broker: the HA port, the tables beside the log, membership."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Replication:
             offers=[self._exchange],
         )
 
-    # -- what parts are told of this broker ------------------------------------------------------------
+    # -- what the parts may know of this broker --------------------------------------------------------
 
     def _log_end(self) -> int:
         return self._services.store.max_commit_log_offset

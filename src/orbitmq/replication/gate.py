@@ -30,7 +30,7 @@ class ReplicaGate(Component):
     for haSlaveSilenceMillis if the needed number may shrink to the replicas in sync, else for slaveTimeout.
 
     Args:
-        replicas: what the HA port tells of connections and reports.
+        replicas: the connections and reports of the HA port.
     """
 
     name = "quorum"

@@ -87,7 +87,7 @@ class ReportError(OrbitError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What is known about one connection.
+    """The state of one connection.
 
     Attributes:
         replica: the broker behind it, see ``Replicas.connected``.
@@ -161,7 +161,7 @@ class Replicas:
 
     @property
     def states(self) -> dict[Hashable, ReplicaState]:
-        """What is known of each link, as of the last look."""
+        """The state of each link at the last look."""
         return {link: self._state(each) for link, each in self._links.items()}
 
     def _state(self, each: _Link) -> ReplicaState:
@@ -172,7 +172,7 @@ class Replicas:
         in_sync = each.in_sync and not silent_s
         return ReplicaState(each.replica, each.received, each.durable, in_sync, silent_s)
 
-    # -- what the HA port tells ------------------------------------------------------------------------
+    # -- called by the HA port -------------------------------------------------------------------------
 
     def connected(self, link: Hashable, replica: Hashable, now: float) -> None:
         """A replica's connection is up. It counts with its first report.

@@ -118,7 +118,7 @@ class Segment(Protocol):
     def data_end(self, start: int) -> int:
         """All bytes of the file from here on are zeros that were never written; not below ``start``.
 
-        What cannot be told counts as written.
+        Bytes of which this is unknown count as written.
         """
         ...
 

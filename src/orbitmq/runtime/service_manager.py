@@ -50,7 +50,7 @@ class ServiceManager:
         self._send(f"{STOPPING}\nSTATUS=stopping")
 
     def _send_in_turn(self, first: str, notice: str, seconds: float) -> None:
-        """In place of what is sent now: ``first``, then ``notice`` every ``seconds``, unless these are 0."""
+        """Send ``first``, then ``notice`` every ``seconds`` (0: never), instead of the present notices."""
         notices, self._notices = self._notices, None
         if notices is not None:
             notices.cancel()

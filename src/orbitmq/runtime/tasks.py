@@ -152,8 +152,8 @@ def outcome(task: asyncio.Task[T]) -> T | None:
 def as_exception(error: BaseException, function: Callable[..., object]) -> Exception:
     """What a thread's ``function`` raised, as the result of a future, which cannot carry everything.
 
-    A future refuses StopIteration, which a bare ``next()`` raises, and would be left open for ever. What is
-    no Exception (``sys.exit()``, a cancellation) would end the thread or, carried on, the event loop.
+    A future refuses StopIteration, which a bare ``next()`` raises, and would be left open for ever. Errors
+    that are no Exception (``sys.exit()``, a cancellation) would end the thread or the event loop.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

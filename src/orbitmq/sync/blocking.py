@@ -1,4 +1,4 @@
-"""What all blocking clients share: a life on an event loop of their own, methods made of the async ones."""
+"""Base of all blocking clients: a life on an event loop of their own, methods made of the async ones."""
 
 from __future__ import annotations
 

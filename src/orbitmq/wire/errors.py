@@ -1,4 +1,4 @@
-"""What can be wrong with bytes of the protocol, and the way a handler refuses a request."""
+"""Errors of bytes of the protocol, and the error with which a handler refuses a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The redelivery of a popped message: its topic, and what is stored there.
+"""The redelivery of a popped message: its topic, and the record that is stored there.
 
 A message is delivered again from the group's retry topic; after the last try it becomes a dead letter. The
 redelivery names the place of the message that it repeats, so that a restarted broker does not put it twice.

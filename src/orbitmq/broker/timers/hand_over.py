@@ -1,4 +1,4 @@
-"""What a clean stop leaves for a Java broker: the wheel, with no delivered message in its slots."""
+"""Writes the files that a clean stop leaves for a Java broker: the wheel, without delivered messages."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class PendingTimers:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Args:
-            taken: told the topic of each message that begins to wait, and how long it waits from its birth.
+            taken: called for each message that begins to wait with its topic and its wait from birth on.
 
         Raises:
             OSError: the disk refused the timer log. The messages looked at are known, in memory.

@@ -28,7 +28,7 @@ class ProgressTable:
     """The progress of this broker, joined with that of a broker that delivers in its place.
 
     Attributes:
-        told: whether another broker has told its deliveries since this was set to ``False``.
+        told: whether another broker has sent its deliveries since this was set to ``False``.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:

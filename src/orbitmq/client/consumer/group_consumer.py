@@ -1,4 +1,4 @@
-"""What consumers that share queues with their group have in common: life, subscriptions, pauses, progress."""
+"""Base of consumers that share queues with their group: life, subscriptions, pauses, progress."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from orbitmq.runtime.waiters import Waiters
 
 
 class PopQueue(ProcessQueue):
-    """A queue whose messages have leases: what is finished is acknowledged, not committed.
+    """A queue whose messages have leases: finished messages are acknowledged, not committed.
 
     Failed messages are not sent back: a change of their invisible time makes them come again.
 

@@ -1,1 +1,1 @@
-"""What producers and consumers share: routes, name servers, the calls to brokers."""
+"""Shared by producers and consumers: routes, name servers, the calls to brokers."""

@@ -38,7 +38,7 @@ class Heartbeats:
 
     Attributes:
         greeted: brokers that answered the last heartbeat on a connection that is still open.
-        told: brokers that may know a group of this client: one was sent on a connection that is still open.
+        told: brokers that got a heartbeat on a connection that is still open, so they may know our groups.
     """
 
     def __init__(

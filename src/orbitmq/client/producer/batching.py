@@ -106,7 +106,7 @@ class Accumulator:
         return future
 
     def _add_checked(self, message: Message, batch: OpenBatch | None) -> asyncio.Future[SendResult] | None:
-        """Add the first message of a batch, one that it has no room for, or one with more than a body."""
+        """Add a message that begins a batch, does not fit into the present one, or has more than a body."""
         message = taken(message)
         self._check(message)
         if not self._takes(message):

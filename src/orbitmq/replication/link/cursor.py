@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""What a follower is sent next: its place in the log, and a limit of bytes a second."""
+"""The place in the log from which a follower gets the next bytes, and a limit of bytes a second."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Hello(msgspec.Struct, frozen=True):
         user: a follower's: whose keys it has; empty: it proves nothing.
         number, proof: see :mod:`orbitmq.replication.link.proof`.
         seals: tables are sealed if both sides do so and have proved themselves. Builds that record no last
-            changes of users know the field by another name: they are told no users.
+            changes of users know the field by another name: they are sent no users.
     """
 
     cluster: str

@@ -46,7 +46,7 @@ class MasterEnd(Protocol):
     """One follower.
 
     Attributes:
-        sender: what sends it the log; ``None`` until the follower has said from which place.
+        sender: sends the log to the follower; ``None`` until the follower has said from which place.
     """
 
     sender: LogSender | None

@@ -1,4 +1,4 @@
-"""What membership needs from the tables in ``replication.state``."""
+"""Protocols of the tables in ``replication.state``, as membership uses them."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def redrive(
         to_topic: where to, ``None``: each to the topic it came from.
         rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
         limit: at most so many of each broker, ``None``: all.
-        max_redrives: one that was sent again so often stays.
+        max_redrives: a dead letter that was sent again so often stays.
         dry_run: only count.
         span: only those of this time.
 

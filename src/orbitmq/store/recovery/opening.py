@@ -1,4 +1,4 @@
-"""What happens to the files of a store before it takes messages: lock, load, recover."""
+"""Opens the files of a store before it takes messages: lock, load, recover."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ class ConsumeStatus(Body):
 
 @dataclass(slots=True)
 class ConsumerRunningInfo(Body):
-    """What a consumer tells about itself."""
+    """The running info of a consumer, as it reports it."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)

@@ -38,7 +38,7 @@ class RedriveRequest(Body):
         begin_ms, end_ms: only those that became dead letters in this time, epoch milliseconds.
         rate: messages a second, ``None``: as fast as it goes.
         limit: at most so many, ``None``: all.
-        max_redrives: one that was sent again so often stays.
+        max_redrives: a dead letter that was sent again so often stays.
         dry_run: only count.
         only: only the dead letters at these queue offsets, as pairs of first and behind last, in order;
             ``None``: all. They are those of one broker.

@@ -1,4 +1,4 @@
-"""What the name server keeps and tells: registrations, routes and clusters."""
+"""Bodies of the name server: registrations, routes and clusters."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class MadeAt(Body):
 
     Attributes:
         log_offset: the end of the commit log when the topic was made.
-        time_ms: what was stored at that time or later is of the topic, wherever it lies: the log may have
-            lost its end since, and have got another one.
+        time_ms: messages stored at that time or later belong to the topic, wherever they lie: the log may
+            have lost its end since, and have got another one.
     """
 
     log_offset: int = 0
