@@ -19,6 +19,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
+from orbitmq.store.queues import layout
 from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
 from orbitmq.wire.command import Command, Serialization
@@ -32,10 +33,15 @@ SUBSCRIPTION = 4
 
 @dataclass
 class Outcome:
-    """What a broker made of a stream: responses by opaque, records by (topic, queue), the log as it is."""
+    """What a broker made of a stream: responses by opaque, records by (topic, queue), the log as it is.
+
+    Attributes:
+        messages: how many each topic got of each message type.
+    """
 
     responses: dict[int, Command]
     queues: dict[tuple[str, int], list[bytes]]
+    messages: dict[str, list[int]]
     log: bytes
     taken: int  # messages that went through the fast path
     closed: bool
@@ -124,8 +130,8 @@ def play(chunks: list[bytes], *, fast: bool = True, seed: int = 0, **changes: An
             responses = {command.opaque: command for command in decoder.commands()}
             assert decoder.buffered_bytes == 0
             return Outcome(
-                responses, _stored(broker), _log(broker), fast_path.messages_in, wire.closed,
-                bytes(wire.raw),
+                responses, _stored(broker), _messages(broker), _log(broker), fast_path.messages_in,
+                wire.closed, bytes(wire.raw),
             )  # fmt: skip
 
     return run(main())
@@ -148,6 +154,16 @@ def _stored(broker: Broker) -> dict[tuple[str, int], list[bytes]]:
                 offset = result.next_offset
             if records:
                 found[topic, queue_id] = records
+    return found
+
+
+def _messages(broker: Broker) -> dict[str, list[int]]:
+    store = broker.services.store
+    found = {}
+    for topic in store.queues.topics:
+        counts = store.topic_counts(topic)
+        starts = range(0, len(counts), layout.TYPE_WIDTH)
+        found[topic] = [sum(counts[start : start + layout.TYPE_BYTES]) for start in starts]
     return found
 
 
@@ -234,8 +250,11 @@ class Frames:
         if draw.random() < 0.2:
             found.append(("WAIT", draw.choice(["true", "false", "FALSE", "TRUE", "maybe"])))
         if draw.random() < 0.08:
-            name = draw.choice(["DELAY", "POP_CK", "REAL_TOPIC", "CLUSTER", "MSG_REGION", "TRACE_ON", "k"])
+            names = "DELAY POP_CK REAL_TOPIC CLUSTER MSG_REGION TRACE_ON k __STARTDELIVERTIME"
+            name = draw.choice(names.split())
             found.append((name, draw.choice(["0", "x", ""])))
+        if draw.random() < 0.1:
+            found.append(("__SHARDINGKEY", "order 7"))
         if draw.random() < 0.05:
             found.append(("TAGS", "again"))
         if draw.random() < 0.05:

@@ -13,6 +13,8 @@ from tests.conversation.test_broker_transactions import COMMIT, ROLLBACK, Transa
 from tests.metrics_text import COUNTED, families, value
 
 from orbitmq.broker.broker import Broker
+from orbitmq.message.batch import encode_batch
+from orbitmq.message.model import Message
 from orbitmq.testing import SimulatedLoop, SimulatedRuntime
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -31,6 +33,22 @@ async def scrape(broker: Broker) -> dict[str, Metric]:
     answer = await ask(cast("SimulatedRuntime", broker.runtime), get("/metrics"))
     assert answer.status == 200
     return families(answer.body)
+
+
+def shown(found: dict[str, Metric], name: str, topic: str) -> dict[str, float]:
+    """What a metric shows of a topic, by message type."""
+    return {s.labels["message_type"]: s.value for s in found[name].samples if s.labels["topic"] == topic}
+
+
+def stored_bytes(broker: Broker, topic: str) -> int:
+    """The bytes of all records in a topic's two queues."""
+    store = broker.services.store
+    entries = [
+        store.entry(topic, queue, offset)
+        for queue in range(2)
+        for offset in range(store.max_offset(topic, queue))
+    ]
+    return sum(entry[1] for entry in entries if entry is not None)
 
 
 def part(found: dict[str, Metric], name: str, suffix: str, **labels: str) -> float:
@@ -214,43 +232,98 @@ async def test_names_types_and_labels_are_those_of_rocketmq(
 
 @pytest.mark.behaviour("MX-17")
 @pytest.mark.broker(**ON, mapped_file_size_commit_log=8 << 20)
-async def test_bytes_and_sizes_are_those_of_the_records_on_both_paths(
-    broker: Broker, peer: BrokerPeer
+@pytest.mark.parametrize("message_type", ["normal", "fifo"])
+async def test_messages_bytes_and_sizes_are_those_of_the_records_on_both_paths(
+    broker: Broker, peer: BrokerPeer, message_type: str
 ) -> None:
     """The same messages by the fast path, and by the handlers, which take those of a unit."""
+    properties = {"__SHARDINGKEY": "k"} if message_type == "fifo" else {"a": "b"}
     for topic in ("fast", "handled"):
         await peer.create(topic, readQueueNums=2, writeQueueNums=2)
-    before = await scrape(broker)
+    found = await scrape(broker)
+    for topic in ("fast", "handled"):
+        assert shown(found, "rocketmq_messages_in_total", topic) == {"normal": 0}
     fast_before = broker.services.counters.fast_in
     bodies = [10, 10, 900, 2000, 300_000, 700_000]
     for number, size in enumerate(bodies):
-        await peer.sent(bytes(size), topic="fast", queue_id=number % 2)
-    assert broker.services.counters.fast_in == fast_before + len(bodies)
+        await peer.sent(bytes(size), topic="fast", queue_id=number % 2, properties=properties)
+    batch = encode_batch(Message("T", bytes(size), properties=properties) for size in (10, 900))
+
+    async def send_batch(topic: str, **values: bool) -> None:
+        command = send_request(topic, 1, batch=True, **values).command(batch)
+        command.code = RequestCode.SEND_BATCH_MESSAGE
+        assert (await peer.ask(command)).code == ResponseCode.SUCCESS
+
+    await send_batch("fast")
+    assert broker.services.counters.fast_in == fast_before + len(bodies) + 2
     for number, size in enumerate(bodies):
-        await peer.sent(bytes(size), topic="handled", queue_id=number % 2, unit_mode=True)
-    assert broker.services.counters.fast_in == fast_before + len(bodies)
+        await peer.sent(
+            bytes(size), topic="handled", queue_id=number % 2, properties=properties, unit_mode=True
+        )
+    await send_batch("handled", unit_mode=True)
+    assert broker.services.counters.fast_in == fast_before + len(bodies) + 2
     found = await scrape(broker)
-    store = broker.services.store
     for topic in ("fast", "handled"):
-        entries = [store.entry(topic, number % 2, number // 2) for number in range(len(bodies))]
-        stored = sum(entry[1] for entry in entries if entry is not None)
+        stored = stored_bytes(broker, topic)
         assert stored > sum(bodies)
-        assert value(found, "rocketmq_throughput_in_total", topic=topic, is_system="false") == stored
-    name = "rocketmq_message_size"
-
-    def grown(suffix: str, **labels: str) -> float:
-        return part(found, name, suffix, **labels) - part(before, name, suffix, **labels)
-
-    assert grown("count") == 2 * len(bodies)
-    assert [grown("bucket", le=bound) for bound in ("1024", "4096", "524288", "1048576", "+Inf")] == [
-        4, 8, 10, 12, 12
-    ]  # fmt: skip
-    assert grown("sum") == sum(
-        value(found, "rocketmq_throughput_in_total", topic=topic) for topic in ("fast", "handled")
-    )
+        labels = {"topic": topic, "message_type": message_type, "is_system": "false"}
+        assert value(found, "rocketmq_messages_in_total", **labels) == len(bodies) + 2
+        assert value(found, "rocketmq_throughput_in_total", **labels) == stored
+        name = "rocketmq_message_size"
+        bounds = ("1024", "4096", "524288", "1048576", "+Inf")
+        assert [part(found, name, "bucket", le=bound, **labels) for bound in bounds] == [4, 6, 7, 8, 8]
+        assert part(found, name, "count", **labels) == len(bodies) + 2
+        assert part(found, name, "sum", **labels) == stored
     await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="fast")
     await peer.create("fast", readQueueNums=2, writeQueueNums=2)
-    assert value(await scrape(broker), "rocketmq_throughput_in_total", topic="fast") == 0
+    assert shown(await scrape(broker), "rocketmq_throughput_in_total", "fast") == {"normal": 0}
+
+
+@pytest.mark.behaviour("MX-26")
+@pytest.mark.broker(**ON)
+async def test_messages_are_counted_by_their_type(broker: Broker, producer: TransactionPeer) -> None:
+    """Under the topic that they wait in, and under their own topic when they get there."""
+    await producer.create("Orders", readQueueNums=4, writeQueueNums=4)
+    for _ in range(2):
+        await producer.end(await producer.prepare(), COMMIT)
+    await producer.end(await producer.prepare(), ROLLBACK)
+    for properties in (
+        {"__SHARDINGKEY": "k"},
+        {"__SHARDINGKEY": "k", "DELAY": "1"},
+        {"__STARTDELIVERTIME": "1"},
+        {"DELAY": "1"},
+        {"TIMER_DELAY_SEC": "2"},
+        {"TIMER_DELAY_MS": "1500"},
+        {"TIMER_DELIVER_MS": str(producer.now() + 3000)},
+        {"TIMER_OUT": "1", "MY_DELAY": "1"},
+    ):
+        await producer.sent(topic="Orders", properties=properties)
+    await broker.runtime.clock.sleep(20)
+    found = await scrape(broker)
+    name = "rocketmq_messages_in_total"
+    assert shown(found, name, "Orders") == {"normal": 1, "fifo": 2, "delay": 5, "transaction": 2}
+    assert shown(found, name, "RMQ_SYS_TRANS_HALF_TOPIC") == {"normal": 0, "transaction": 3}
+    assert shown(found, name, "SCHEDULE_TOPIC_XXXX") == {"normal": 0, "fifo": 1, "delay": 1}
+    assert shown(found, name, "rmq_sys_wheel_timer") == {"normal": 0, "delay": 3}
+    kinds = {"normal": 1, "fifo": 2, "delay": 5, "transaction": 2}
+    assert {kind: part(found, "rocketmq_message_size", "count", topic="Orders", message_type=kind)
+            for kind in kinds} == kinds  # fmt: skip
+
+
+@pytest.mark.behaviour("MX-26")
+@pytest.mark.broker(**ON, metrics_series=300)
+async def test_the_limit_cuts_the_sizes_of_messages_first(broker: Broker, peer: BrokerPeer) -> None:
+    topics = [f"topic-{number}" for number in range(40)]
+    for topic in topics:
+        await peer.create(topic, readQueueNums=1, writeQueueNums=1)
+        await peer.sent(topic=topic)
+    found = await scrape(broker)
+    # Each histogram is there whole, or not at all.
+    shown_sizes = len(found["rocketmq_message_size"].samples)
+    assert shown_sizes % 9 == 0
+    assert value(found, "orbitmq_metrics_series_cut") == 9 * len(topics) - shown_sizes
+    assert 300 - 9 < sum(len(one.samples) for one in found.values()) <= 300
+    assert {s.labels["topic"] for s in found["rocketmq_messages_in_total"].samples} >= set(topics)
 
 
 @pytest.mark.behaviour("MX-22")

@@ -28,6 +28,7 @@ from orbitmq.gateway.sends import lost, unsafe
 from orbitmq.gateway.status import RefusalError
 from orbitmq.gateway.unary import ok
 from orbitmq.message import reserved
+from orbitmq.message.message_types import START_DELIVER_TIME
 from orbitmq.store import PutStatus, StoreClosedError
 from orbitmq.wire.bodies.topic import TopicFilterType
 
@@ -62,7 +63,7 @@ class PlainDoor:
             self._find,
             self._make_room,
             s.runtime.random.randrange,
-            reserved=RESERVED,
+            reserved=RESERVED | {START_DELIVER_TIME},
             head=new(schema.SendMessageResponse, status=ok()).SerializeToString(),
             entry=new(schema.SendResultEntry, status=ok()).SerializeToString(),
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from orbitmq.gateway.plain_fields import MAX_BYTES, PlainFields
+from orbitmq.message import message_types
 from orbitmq.store.queues import layout as store_layout
 from orbitmq.wire.scan import field_name
 
@@ -29,6 +30,7 @@ if not cython.compiled:
     from orbitmq.message.octets import same
 
 Q_NEXT = store_layout.Q_NEXT
+NORMAL = message_types.NORMAL
 # A message with more user properties, more keys, or longer properties, takes the ordinary way.
 MAX_USER = 16
 MAX_KEYS = 16
@@ -93,7 +95,7 @@ class PlainSends(PlainFields):
         find_topic: the topic of this name if it takes plain messages now, else None.
         make_room: see ``HotStore.make_room``; False: the disk refuses.
         choose: a queue below a number of queues.
-        reserved: names of properties that no user may set.
+        reserved: names of properties with which a message takes the ordinary way.
         head: the beginning of the answer, up to its entry: the status OK.
         entry: the beginning of the entry: the status OK.
 
@@ -181,7 +183,7 @@ class PlainSends(PlainFields):
             data = self.data
         self.a.append(
             slot, queue_id, 0, 0, self.born_ms, born, len(self.born), 0, 0, buf, parts[2 * P_BODY], length,
-            name, 0, topic.length, data, 0, self.used, self.tags_code,
+            name, 0, topic.length, data, 0, self.used, self.tags_code, NORMAL,
         )  # fmt: skip
         return self.a.get(slot, Q_NEXT) - 1
 

@@ -70,6 +70,10 @@ class _Kept(MetricFamily):
             labels = dict(zip(rows.names, row, strict=True))
             self._metric.numbers.append(({**self._labels, **labels}, value))
 
+    def add_histogram_rows(self, found: Sequence[Histogram], rows: LabelRows) -> None:
+        for each, row in zip(found, rows.rows, strict=False):
+            self.add_histogram(each, **dict(zip(rows.names, row, strict=True)))
+
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         if self._collection.take(len(found.bounds) + 3):
             kept = Distribution(found.bounds, tuple(found.counts), found.total)

@@ -70,6 +70,13 @@ class Exposition:
         self._room -= taken
         return taken
 
+    def take_groups(self, groups: int, series: int) -> int:
+        """As :meth:`take_some`, of groups of so many series, each whole."""
+        taken = min(groups, self._room // series)
+        self.cut += (groups - taken) * series
+        self._room -= taken * series
+        return taken
+
     def give_place(self) -> None:
         """Make room for one more series."""
         self._room += 1
@@ -94,13 +101,22 @@ class LabelRows:
         rows: their values, of each row.
     """
 
-    __slots__ = ("_text", "names", "rows")
+    __slots__ = ("_buckets", "_text", "names", "rows")
 
     def __init__(self, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
         self.names = names
         self.rows = rows
         lines = [_pairs(dict(zip(names, row, strict=True))).replace("%", "%%") + "} %d\n" for row in rows]
         self._text = "".join(lines).encode()
+        self._buckets: LabelRows | None = None
+
+    def buckets(self, bounds: Sequence[float]) -> LabelRows:
+        """The labels of a histogram's buckets in each row; the bounds are always the same ones."""
+        if self._buckets is None:
+            ends = [*map(repr, bounds), "+Inf"]
+            rows = [(*row, end) for row in self.rows for end in ends]
+            self._buckets = LabelRows((*self.names, "le"), rows)
+        return self._buckets
 
     def text(self, begin: bytes, values: Sequence[int]) -> bytes:
         """The lines of the first rows, one of each value; every line begins with ``begin``."""
@@ -135,8 +151,23 @@ class MetricFamily:
         """A series of each row, as far as the limit allows."""
         taken = self._exposition.take_some(len(values))
         if taken:
-            begin = f"{self._begin}{',' if self._common else ''}".encode()
-            self.rows.append(rows.text(begin, values[:taken]))
+            self.rows.append(rows.text(self._row_begin(), values[:taken]))
+
+    def add_histogram_rows(self, found: Sequence[Histogram], rows: LabelRows) -> None:
+        """A histogram of each row, as far as the limit allows; all have the same bounds."""
+        taken = self._exposition.take_groups(len(found), len(found[0].bounds) + 3) if found else 0
+        if taken:
+            found = found[:taken]
+            numbers = [number for each in found for number in accumulate(each.counts)]
+            counts = numbers[len(found[0].bounds) :: len(found[0].bounds) + 1]
+            self.rows += [
+                rows.buckets(found[0].bounds).text(self._row_begin("_bucket"), numbers),
+                rows.text(self._row_begin("_sum"), [int(each.total) for each in found]),
+                rows.text(self._row_begin("_count"), counts),
+            ]
+
+    def _row_begin(self, suffix: str = "") -> bytes:
+        return f"{self._name}{suffix}{{{self._common}{',' if self._common else ''}".encode()
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         """The series of one histogram: one for each bound, their sum and their number."""

@@ -495,11 +495,6 @@ class MessageStore:
         """
         return self._reader.get(topic, queue_id, offset, max_count, max_bytes, filter)
 
-    def bytes_in(self, topic: str, queue_id: int) -> int:
-        """Bytes of the records that were put into the queue since the start; 0 for an unknown queue."""
-        slot = self.queues.slot(topic, queue_id)
-        return self.appender.get(slot, table.Q_BYTES) if slot >= 0 else 0
-
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The smallest offset still stored; 0 for an unknown queue."""
         slot = self.queues.slot(topic, queue_id)
@@ -514,9 +509,10 @@ class MessageStore:
         """:meth:`max_offset` of the topic's first queues."""
         return self._of_queues(topic, queues, table.Q_VISIBLE)
 
-    def topic_bytes_in(self, topic: str, queues: int) -> int:
-        """The sum of :meth:`bytes_in` of the topic's first queues."""
-        return sum(self._of_queues(topic, queues, table.Q_BYTES))
+    def topic_counts(self, topic: str) -> Sequence[int]:
+        """What was put into the topic since the start, as ``Appender.counts_of``; empty: nothing."""
+        known = self.queues.topics.get(topic)
+        return () if known is None or known.counts < 0 else self.appender.counts_of(known.counts)
 
     def _of_queues(self, topic: str, queues: int, column: int) -> list[int]:
         known, get = self.queues.topics.get(topic), self.appender.get

@@ -9,7 +9,8 @@ from orbitmq.wire.scan cimport unescape
 ctypedef const uint8_t* bytes_in
 ctypedef uint8_t* bytes_out
 
-cdef int64_t RESERVED_BITS, LOW_32, SIGN_32, NAME_TAGS, NAME_UNIQUE_KEY, NAME_WAIT
+cdef int64_t RESERVED_BITS, LOW_32, SIGN_32, NAME_TAGS, NAME_UNIQUE_KEY, NAME_WAIT, NAME_SHARDING_KEY
+cdef int NORMAL, FIFO
 cdef int MAX_PROPERTIES, MAX_UNIQUE_KEY, PREFIX_BYTES, ID_BYTES
 cdef int64_t[::1] RESERVED_NAMES
 
@@ -28,6 +29,7 @@ cdef class Properties:
     cdef int64_t tags_code
     cdef bint waits
     cdef Py_ssize_t unique_at, unique_length
+    cdef int message_type
 
     @cython.locals(data=bytes_out)
     cdef bint load(self, const uint8_t* buf, Py_ssize_t start, Py_ssize_t length, bint escaped) noexcept nogil

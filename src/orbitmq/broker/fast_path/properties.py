@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from orbitmq.broker.fast_path import layout
+from orbitmq.message import message_types
 from orbitmq.wire.scan import field_name
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if not cython.compiled:
     from orbitmq.message.octets import copy, find
     from orbitmq.wire.scan import unescape
 
+NORMAL = message_types.NORMAL
+FIFO = message_types.FIFO
 LOW_32 = 0xFFFFFFFF
 SIGN_32 = 0x80000000
 MAX_PROPERTIES = 32767
@@ -32,6 +35,7 @@ ID_BYTES = 42  # "UNIQ_KEY", its separators and 32 characters
 NAME_TAGS = field_name("TAGS")
 NAME_UNIQUE_KEY = field_name("UNIQ_KEY")
 NAME_WAIT = field_name("WAIT")
+NAME_SHARDING_KEY = field_name("__SHARDINGKEY")
 # A message with one of these properties is left to the ordinary handlers.
 RESERVED_NAMES = array("q", sorted(field_name(name) for name in layout.RESERVED_PROPERTIES))
 # For most other names one bit shows that they are not in the list.
@@ -62,6 +66,7 @@ class Properties:
         self.waits = True
         self.unique_at = -1
         self.unique_length = 0
+        self.message_type = NORMAL
 
     def set_unique_ids(self, prefix: bytes, start_ms: int) -> None:
         """Set the prefix of the fast path's own message ids, and when their clock began.
@@ -96,7 +101,10 @@ class Properties:
         return self.check(data, 0, length)
 
     def check(self, data: Readable, at: int, length: int) -> bool:
-        """Check ``name 0x01 value 0x02`` pairs; note tags, UNIQ_KEY and WAIT. False when one is not plain."""
+        """Check ``name 0x01 value 0x02`` pairs; note tags, UNIQ_KEY, WAIT and the message's type.
+
+        False when one is not plain.
+        """
         end = at + length
         # The ordinary handler refuses zeros.
         if find(data, 0, at, end) != end:
@@ -105,6 +113,7 @@ class Properties:
         self.unique_at = -1
         self.unique_length = 0
         self.waits = True
+        self.message_type = NORMAL
         while at < end:
             h = 0
             start = at
@@ -148,6 +157,9 @@ class Properties:
                 and data[start + 3] | 0x20 == 0x65
             )
             return name_length == 4
+        if h == NAME_SHARDING_KEY:
+            self.message_type = FIFO
+            return name_length == 13
         return (RESERVED_BITS >> (h % 62)) & 1 == 0 or find_sorted(RESERVED_NAMES, 1, h) < 0
 
     def _hash_tags(self, data: Readable, at: int, end: int) -> bool:

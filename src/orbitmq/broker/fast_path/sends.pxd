@@ -39,7 +39,7 @@ cdef class Sends:
     cdef public Py_ssize_t need_slot
     cdef int64_t send_sys_flag, send_flag, send_born, send_reconsumed
     cdef Py_ssize_t batch_count
-    cdef int64_t[::1] batch_tags
+    cdef int64_t[::1] batch_tags, batch_types
 
     @cython.locals(known=bint, topic=int64_t, queue_id=int64_t, length=Py_ssize_t, i=int64_t, slot=Py_ssize_t)
     cdef int send(self, const uint8_t* buf, Py_ssize_t end, const uint8_t* born, Py_ssize_t born_length, int code) noexcept nogil

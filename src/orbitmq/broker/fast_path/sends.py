@@ -121,6 +121,7 @@ class Sends:
         self.answered_batches = 0
         # Properties of the items of a batch: the items are read twice, their properties once.
         self.batch_tags = array("q", [0] * MAX_BATCH_ITEMS)
+        self.batch_types = array("q", [0] * MAX_BATCH_ITEMS)
         self.need_code = 0
         self.need_slot = 0
 
@@ -227,7 +228,7 @@ class Sends:
             slot, queue_id, self.send_flag, self.send_sys_flag, self.send_born, born, born_length,
             self.send_reconsumed, 0, buf, self.scan.body_start, length,
             names, self.topics.get(topic, ROW_AT), name_length,
-            data, 0, self.props.used, self.props.tags_code,
+            data, 0, self.props.used, self.props.tags_code, self.props.message_type,
         )  # fmt: skip
         self.messages += 1
         self._answer_send(
@@ -323,6 +324,7 @@ class Sends:
                 return 0
             size += self.a.record_bytes(length, name_length, props_length, born_length)
             self.batch_tags[count] = self.props.tags_code
+            self.batch_types[count] = self.props.message_type
             count += 1
             at += total
         self.batch_count = count
@@ -346,7 +348,7 @@ class Sends:
                 slot, queue_id, get_i32(buf, at + 12), self.send_sys_flag, self.send_born, born, born_length,
                 self.send_reconsumed, 0, buf, at + 20, length,
                 names, self.topics.get(topic, ROW_AT), self.topics.get(topic, ROW_LENGTH),
-                buf, props_at, props_length, self.batch_tags[i],
+                buf, props_at, props_length, self.batch_tags[i], self.batch_types[i],
             )  # fmt: skip
             at += total
             i += 1

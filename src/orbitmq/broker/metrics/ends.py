@@ -1,4 +1,4 @@
-"""Where the queues of topics end, read once in a scrape for all groups that read the topic.
+"""Where the queues of topics end and what they got, read once in a scrape for all groups that read the topic.
 
 What was computed from the ends of a topic need not be computed again as long as nothing was put into it.
 """
@@ -7,30 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from orbitmq.broker.metadata.topics import TopicConfigs
+from orbitmq.message.message_types import MESSAGE_TYPES, NORMAL
+from orbitmq.runtime.histogram import Histogram
 from orbitmq.store import MessageStore
+from orbitmq.store.queues import layout
 from orbitmq.wire.bodies.topic import TopicConfig
+
+
+class TypeCounts(NamedTuple):
+    """The messages of one type that a topic got since the start.
+
+    Attributes:
+        sizes: bytes of their records.
+    """
+
+    message_type: str
+    messages: int
+    sizes: Histogram
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """The ends of a topic's queues, and the messages and bytes before them.
+    """The ends of a topic's queues, and what it got.
 
     Attributes:
         all: the ends of the queues that are read or written.
         readable: the ends of those that are read.
         messages: the sum of ``all``: the messages that the topic ever got.
-        bytes_in: bytes of the records that it got since the start.
+        taken: what it got since the start: normal messages, and those of each other type that there were.
     """
 
     all: Sequence[int]
     readable: Sequence[int]
     messages: int
-    bytes_in: int
+    taken: Sequence[TypeCounts]
 
 
-NOTHING = TopicTotals((), (), 0, 0)
+NOTHING = TopicTotals((), (), 0, ())
 
 
 class TopicEnds:
@@ -68,4 +84,19 @@ class TopicEnds:
         if before is not None and before.all == ends and len(before.readable) == readable:
             return before
         self.changed.add(topic)
-        return TopicTotals(ends, ends[:readable], sum(ends), self._store.topic_bytes_in(topic, queues))
+        return TopicTotals(ends, ends[:readable], sum(ends), _taken(self._store.topic_counts(topic)))
+
+
+def _taken(counts: Sequence[int]) -> Sequence[TypeCounts]:
+    """What a topic got, by the counts of its types one behind the other; empty counts: nothing."""
+    found = []
+    for number, name in enumerate(MESSAGE_TYPES):
+        begin = number * layout.TYPE_WIDTH
+        sizes = Histogram(layout.SIZE_BOUNDS)
+        if counts:
+            sizes.counts = list(counts[begin : begin + layout.TYPE_BYTES])
+            sizes.total = counts[begin + layout.TYPE_BYTES]
+        messages = sum(sizes.counts)
+        if messages or number == NORMAL:
+            found.append(TypeCounts(name, messages, sizes))
+    return found

@@ -18,10 +18,8 @@ from orbitmq.message.reserved import is_system_group
 from orbitmq.monitoring.certificates import write_end
 from orbitmq.monitoring.exposition import Exposition
 from orbitmq.monitoring.process import Process
-from orbitmq.runtime.histogram import Histogram
 from orbitmq.runtime.seam import Runtime
 from orbitmq.store import MessageStore
-from orbitmq.store.queues.layout import SIZE_BOUNDS
 from orbitmq.wire.bodies.client import ConsumeType
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Language
@@ -188,11 +186,6 @@ class Figures:
             store.min_commit_log_offset
         )
         text.family("orbitmq_commit_log_end_bytes", "gauge", "Where the message log ends").add(end)
-        sizes = Histogram(SIZE_BOUNDS)
-        sizes.counts, sizes.total = store.appender.size_counts(), store.appender.bytes_in
-        text.family("rocketmq_message_size", "histogram", "Bytes of the records that were put").add_histogram(
-            sizes
-        )
         text.family(
             "orbitmq_flush_seconds", "histogram", "How long it takes to bring the message log to the device"
         ).add_histogram(store.flusher.times)

@@ -23,13 +23,18 @@ from orbitmq.broker.role import RoleState
 from orbitmq.broker.statistics import GROUP_GET_NUMS, Stats
 from orbitmq.message.reserved import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 from orbitmq.monitoring.exposition import Exposition, MetricFamily
+from orbitmq.runtime.histogram import Histogram
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import in_batches, in_slices
 from orbitmq.store import MessageStore
+from orbitmq.store.queues.layout import SIZE_BOUNDS
 from orbitmq.wire import pop_info
 
 # Counters that are read in one turn of the event loop.
 NUMBERS_PER_TURN: Final = 1000
+_TAKEN: Final = ("topic", "message_type", "is_system")
+# The series of a topic's sizes of one type: each bound, above all of them, their sum and their number.
+_SIZE_SERIES: Final = len(SIZE_BOUNDS) + 3
 
 
 class Topics:
@@ -58,7 +63,10 @@ class Topics:
         self._rows_now: dict[tuple[str, str], Row | None] = {}
         self._out_labels = LabelBatches(Row._fields)
         self._bytes_labels = LabelBatches(Row._fields)
-        self._in_labels = LabelBatches(("topic", "is_system"))
+        self._in_labels = LabelBatches(_TAKEN)
+        self._size_labels = LabelBatches(_TAKEN)
+        # Labels of topics that got messages, and the sizes of these.
+        self._sizes: list[tuple[tuple[str, ...], Histogram]] = []
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:
         """Add all figures of topics and groups, as long as the broker serves."""
@@ -67,6 +75,7 @@ class Topics:
             self._ends.begin()
             await self._in(text, serving)
             await self._lag.write(text, serving)
+            await self._message_sizes(text, serving)
 
     async def _out(self, text: Exposition, serving: Callable[[], bool]) -> None:
         await self._stats.look()
@@ -112,7 +121,9 @@ class Topics:
         return found
 
     async def _in(self, text: Exposition, serving: Callable[[], bool]) -> None:
-        taken = text.family("rocketmq_messages_in_total", "counter", "Messages that the topic ever got")
+        taken = text.family(
+            "rocketmq_messages_in_total", "counter", "Messages that the topic got since the start"
+        )
         traffic = text.family(
             "rocketmq_throughput_in_total",
             "counter",
@@ -120,6 +131,7 @@ class Topics:
         )
         dead = text.family("orbitmq_dead_letters_total", "counter", "Messages that the group gave up")
         self._in_labels.begin()
+        self._sizes = []
         async for batch in in_batches(self._topics, PER_BATCH):
             if not serving():
                 return
@@ -131,12 +143,31 @@ class Topics:
             if not text.room:
                 text.cut += 2 * len(names)
             elif names:
-                is_system = self._topics.is_system
-                labels = self._in_labels.of([(name, str(is_system(name)).lower()) for name in names])
-                ends = [self._ends.of(name) for name in names]
-                taken.add_rows([each.messages for each in ends], labels)
-                traffic.add_rows([each.bytes_in for each in ends], labels)
+                found = [
+                    ((name, each.message_type, str(self._topics.is_system(name)).lower()), each)
+                    for name in names
+                    for each in self._ends.of(name).taken
+                ]
+                labels = self._in_labels.of([row for row, _ in found])
+                taken.add_rows([each.messages for _, each in found], labels)
+                traffic.add_rows([int(each.sizes.total) for _, each in found], labels)
+                self._sizes += [(row, each.sizes) for row, each in found if each.messages]
         self._in_labels.end()
+
+    async def _message_sizes(self, text: Exposition, serving: Callable[[], bool]) -> None:
+        """Add the sizes of messages. They come last: they have the most series, which the limit may cut."""
+        family = text.family("rocketmq_message_size", "histogram", "Bytes of the records that the topic got")
+        found, self._sizes = self._sizes, []
+        self._size_labels.begin()
+        async for batch in in_batches(found, PER_BATCH):
+            if not serving():
+                return
+            if not text.room:
+                text.cut += len(batch) * _SIZE_SERIES
+                continue
+            rows, sizes = zip(*batch, strict=True)
+            family.add_histogram_rows(sizes, self._size_labels.of(rows))
+        self._size_labels.end()
 
 
 def _pair(key: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.message.ids import offset_message_id, pack_ip
+from orbitmq.message.message_types import message_type
 from orbitmq.message.properties import MAX_PROPERTIES_BYTES
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.errors import RecordTooLongError, StoreClosedError, UnknownQueueError
@@ -122,7 +123,7 @@ class Writer:
             physical = self._appender.append_message(
                 slot, m.queue_id, m.flag, m.sys_flag, m.born_timestamp, self._packed(m.born_host),
                 m.reconsume_times, m.prepared_transaction_offset, m.body, m.topic.encode(), m.properties,
-                code,
+                code, message_type(m.properties),
             )  # fmt: skip
             if physical >= 0:
                 return physical
@@ -136,6 +137,7 @@ class Writer:
             StoreClosedError: the disk refused.
         """
         if reason == table.TAIL_FULL:
+            self._queues.make_counts(slot)
             if self._appender.prepare_tail(slot):
                 return
             try:

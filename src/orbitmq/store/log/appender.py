@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import cython
 
 from orbitmq.message import record_layout
+from orbitmq.message.message_types import NORMAL
 from orbitmq.store.queues import layout
-from orbitmq.store.queues.table import QueueTable
+from orbitmq.store.queues.table import QueueTable, grown
 
 if TYPE_CHECKING:
     from orbitmq.runtime.buffers import Readable
@@ -31,9 +32,12 @@ Q_NEXT = layout.Q_NEXT
 Q_TAIL = layout.Q_TAIL
 Q_SAVED = layout.Q_SAVED
 Q_RING = layout.Q_RING
-Q_BYTES = layout.Q_BYTES
+Q_COUNTS = layout.Q_COUNTS
 Q_WIDTH = layout.Q_WIDTH
 SIZE_1, SIZE_2, SIZE_3, SIZE_4, SIZE_5, SIZE_6 = layout.SIZE_BOUNDS
+TYPE_BYTES = layout.TYPE_BYTES
+TYPE_WIDTH = layout.TYPE_WIDTH
+COUNTS_WIDTH = layout.COUNTS_WIDTH
 NO_ROOM = layout.NO_ROOM
 ROLL = layout.ROLL
 TAIL_FULL = layout.TAIL_FULL
@@ -53,9 +57,6 @@ class Appender(QueueTable):
         tail_entries: as of the table.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
-
-    Attributes:
-        bytes_in: of all records that were put since the start.
     """
 
     def __init__(self, batch_bytes: int, tail_entries: int, segment_bytes: int, store_host: bytes) -> None:
@@ -72,8 +73,9 @@ class Appender(QueueTable):
         self.host_view = store_host
         self.host_length = len(store_host)
         self.now_ms = 0
-        self.bytes_in = 0
-        self.sizes = array("q", bytes(8 * (len(layout.SIZE_BOUNDS) + 1)))
+        # Queues without a topic, which only tests have, count in the first row.
+        self.counts = array("q", bytes(8 * COUNTS_WIDTH))
+        self.counts_used = COUNTS_WIDTH
 
     # This method is not in the table's class: only a final class may have a method for both Python and C.
     def get(self, slot: int, column: int) -> int:
@@ -119,6 +121,7 @@ class Appender(QueueTable):
             return ROLL
         if (
             self.q[base + Q_TAIL] < 0
+            or self.q[base + Q_COUNTS] < 0
             or self.q[base + Q_NEXT] + count - self.q[base + Q_SAVED] > self.q[base + Q_RING]
         ):
             return TAIL_FULL
@@ -158,6 +161,7 @@ class Appender(QueueTable):
         props_at: int,
         props_length: int,
         tags_code: int,
+        message_type: int,
     ) -> int:
         """Build one record in the write batch; returns its physical offset, or NO_ROOM, ROLL or TAIL_FULL."""
         size = self.record_bytes(body_length, topic_length, props_length, born_length)
@@ -214,13 +218,13 @@ class Appender(QueueTable):
         copy(out, at + 2, props, props_at, props_length)
         self.batch_used += size
         self.batch_records += 1
-        self.q[base + Q_BYTES] += size
-        self._count_size(size)
+        self._count(self.q[base + Q_COUNTS] + message_type * TYPE_WIDTH, size)
         self.add_entry(slot, physical, size, tags_code)
         return physical
 
-    def _count_size(self, size: int) -> None:
-        self.bytes_in += size
+    def _count(self, at: int, size: int) -> None:
+        """Count a record where the counts of its topic and type begin."""
+        self.counts[at + TYPE_BYTES] += size
         if size <= SIZE_1:
             place = 0
         elif size <= SIZE_2:
@@ -235,13 +239,21 @@ class Appender(QueueTable):
             place = 5
         else:
             place = 6
-        self.sizes[place] += 1
+        self.counts[at + place] += 1
 
     # -- for callers in Python -------------------------------------------------------------------------
 
-    def size_counts(self) -> list[int]:
-        """The number of records put since the start, by ``layout.SIZE_BOUNDS``; larger records come last."""
-        return [self.sizes[place] for place in range(len(self.sizes))]
+    def add_counts(self) -> int:
+        """Where the counts of one more topic begin, for the column ``Q_COUNTS``."""
+        at = self.counts_used
+        if at + COUNTS_WIDTH > len(self.counts):
+            self.counts = grown(self.counts, 2 * len(self.counts))
+        self.counts_used = at + COUNTS_WIDTH
+        return at
+
+    def counts_of(self, at: int) -> list[int]:
+        """The counts of the topic whose counts begin there, see ``layout.COUNTS_WIDTH``."""
+        return [self.counts[at + place] for place in range(COUNTS_WIDTH)]
 
     def append_message(
         self,
@@ -257,16 +269,18 @@ class Appender(QueueTable):
         topic: bytes,
         props: bytes,
         tags_code: int,
+        message_type: int = NORMAL,
     ) -> int:
         """:meth:`append` for whole ``bytes`` objects."""
         if cython.compiled:
             return self._append_views(
                 slot, queue_id, flag, sys_flag, born_timestamp, born, reconsume_times, prepared_offset,
-                body or b"\0", len(body), topic, props or b"\0", len(props), tags_code,
+                body or b"\0", len(body), topic, props or b"\0", len(props), tags_code, message_type,
             )  # fmt: skip
         return self.append(
             slot, queue_id, flag, sys_flag, born_timestamp, born, len(born), reconsume_times, prepared_offset,
             body, 0, len(body), topic, 0, len(topic), props, 0, len(props), tags_code,
+            message_type,
         )  # fmt: skip
 
     def _append_views(
@@ -285,11 +299,12 @@ class Appender(QueueTable):
         props: Readable,
         props_length: int,
         tags_code: int,
+        message_type: int,
     ) -> int:
         return self.append(
             slot, queue_id, flag, sys_flag, born_timestamp,
             cython.address(born[0]), len(born), reconsume_times, prepared_offset,
             cython.address(body[0]), 0, body_length,
             cython.address(topic[0]), 0, len(topic),
-            cython.address(props[0]), 0, props_length, tags_code,
+            cython.address(props[0]), 0, props_length, tags_code, message_type,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.message import record_layout
+from orbitmq.message.message_types import MESSAGE_TYPES
 
 # Columns of a queue's slot.
 Q_NEXT = 0  # the queue offset that the next record gets
@@ -21,16 +22,20 @@ Q_MIN_PLACE = 12  # log offset of the record at Q_MIN, -1: unknown
 Q_CHECKED = 13  # its newest file was looked at since the start
 Q_COUNTED = 14  # messages below this offset are in the statistics
 Q_ID = 15  # its queue id, which its records have
-Q_BYTES = 16  # of all records that were put into it since the start
+Q_COUNTS = 16  # where the counts of its topic begin in ``counts``, -1: they are not made yet
 Q_WIDTH = 17
 
 # Bounds of the statistics of record sizes: a record counts at the first bound that it does not exceed.
 SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+# Counts of a topic since the start: for each type of message the records by size, then their bytes.
+TYPE_BYTES = len(SIZE_BOUNDS) + 1
+TYPE_WIDTH = TYPE_BYTES + 1
+COUNTS_WIDTH = len(MESSAGE_TYPES) * TYPE_WIDTH
 
 # Answers of :meth:`Appender.append` and :meth:`Appender.check_room` in place of an offset.
 NO_ROOM = -1  # the write batch is full: write it first
 ROLL = -2  # the record does not fit in the current file
-TAIL_FULL = -3  # the queue's ring holds entries that are not in its file yet
+TAIL_FULL = -3  # the queue's ring holds entries that are not in its file yet, or its topic has no counts
 
 # Answers of :meth:`Lookup.read`.
 READ_FOUND = 0

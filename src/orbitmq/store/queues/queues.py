@@ -44,6 +44,7 @@ class StoredTopic:
     Attributes:
         slots: ``slots[queue_id]`` is the queue's slot in the appender, -1: the queue is not there.
         dropped: its queues were deleted.
+        counts: where its counts begin in the appender, -1: it has got no message since the start.
     """
 
     topic: str
@@ -54,6 +55,7 @@ class StoredTopic:
     perm: int
     slots: array[int]
     dropped: bool = False
+    counts: int = -1
 
 
 class Queues:
@@ -129,6 +131,7 @@ class Queues:
         if slots[queue_id] < 0:
             slot = slots[queue_id] = self._appender.add_slots(1)
             self._appender.set(slot, table.Q_ID, queue_id)
+            self._appender.set(slot, table.Q_COUNTS, known.counts)
             self._owners.append(known.number)
             self._ids.append(queue_id)
         return slots[queue_id]
@@ -162,6 +165,15 @@ class Queues:
     def of_slot(self, slot: int) -> tuple[StoredTopic, int]:
         """The topic and the queue id of a slot."""
         return self._by_number[self._owners[slot]], self._ids[slot]
+
+    def make_counts(self, slot: int) -> None:
+        """Give the slot's topic its counts, if it has none."""
+        known = self._by_number[self._owners[slot]]
+        if known.counts < 0:
+            known.counts = self._appender.add_counts()
+            for each in known.slots:
+                if each >= 0:
+                    self._appender.set(each, table.Q_COUNTS, known.counts)
 
     def alive(self, slot: int) -> bool:
         """Whether the slot's topic still exists."""

@@ -7,7 +7,7 @@ from orbitmq.message.octets cimport put_i32, put_i64
 ctypedef uint8_t* bytes_out
 
 cdef int Q_NEXT, Q_VISIBLE, Q_MIN, Q_TAIL, Q_TAIL_FIRST, Q_SAVED, Q_DIRTY, Q_WATCHED
-cdef int Q_MAP_COUNT, Q_RING, Q_UNSAVED, Q_MIN_PLACE, Q_COUNTED, Q_BYTES, Q_WIDTH, FIRST_RING, RING_GROWTH
+cdef int Q_MAP_COUNT, Q_RING, Q_UNSAVED, Q_MIN_PLACE, Q_COUNTED, Q_COUNTS, Q_WIDTH, FIRST_RING, RING_GROWTH
 cdef int CQ_ENTRY_BYTES
 
 cdef class QueueTable:

@@ -36,7 +36,7 @@ Q_RING = layout.Q_RING
 Q_UNSAVED = layout.Q_UNSAVED
 Q_MIN_PLACE = layout.Q_MIN_PLACE
 Q_COUNTED = layout.Q_COUNTED
-Q_BYTES = layout.Q_BYTES
+Q_COUNTS = layout.Q_COUNTS
 Q_WIDTH = layout.Q_WIDTH
 CQ_ENTRY_BYTES = layout.CQ_ENTRY_BYTES
 # A queue's ring begins small and grows: most queues get few messages.
@@ -46,7 +46,7 @@ RING_GROWTH = 8
 RINGS_BYTES = 64 << 20
 
 
-def _grown(table: Integers, size: int) -> Integers:
+def grown(table: Integers, size: int) -> Integers:
     """A copy with zeros behind, ``size`` numbers long."""
     longer = array("q", bytes(8 * size))
     memoryview(longer).cast("B")[: 8 * len(table)] = memoryview(table).cast("B")
@@ -81,14 +81,15 @@ class QueueTable:
         first = self.slots
         if (first + count) * Q_WIDTH > len(self.q):
             room = max(2 * len(self.q) // Q_WIDTH, first + count)
-            self.q = _grown(self.q, room * Q_WIDTH)
-            self.dirty = _grown(self.dirty, room)
-            self.unsaved = _grown(self.unsaved, room)
+            self.q = grown(self.q, room * Q_WIDTH)
+            self.dirty = grown(self.dirty, room)
+            self.unsaved = grown(self.unsaved, room)
         self.slots = first + count
         for slot in range(first, first + count):
             base = slot * Q_WIDTH
             self.q[base + Q_TAIL] = -1
             self.q[base + Q_MIN_PLACE] = -1
+            self.q[base + Q_COUNTS] = -1
         return first
 
     def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
@@ -100,7 +101,6 @@ class QueueTable:
         self.q[base + Q_TAIL_FIRST] = next_offset
         self.q[base + Q_SAVED] = next_offset
         self.q[base + Q_COUNTED] = next_offset
-        self.q[base + Q_BYTES] = 0
         self.q[base + Q_MIN] = min_offset
         self.q[base + Q_MIN_PLACE] = -1
         self.q[base + Q_MAP_COUNT] = 0
@@ -183,7 +183,7 @@ class QueueTable:
                 return free.pop()
             self.rings_limit *= 2
         if self.tails_used + 3 * size > len(self.tails):
-            self.tails = _grown(self.tails, max(2 * len(self.tails), self.tails_used + 3 * size))
+            self.tails = grown(self.tails, max(2 * len(self.tails), self.tails_used + 3 * size))
         place = self.tails_used
         self.tails_used += 3 * size
         return place
