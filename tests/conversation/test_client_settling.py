@@ -160,7 +160,7 @@ async def test_a_handler_that_forgot_to_await_has_failed(world: Any, caplog: Any
 
     async with running(consumer_of(world), handler):
         await until(world, lambda: broker.requests(BACK))
-    assert "something that nobody awaited" in caplog.text
+    assert "a coroutine or future that was not awaited" in caplog.text
 
 
 async def test_a_handler_may_unsubscribe(world: Any) -> None:

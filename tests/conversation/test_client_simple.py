@@ -247,7 +247,7 @@ async def test_plain_handlers_run_and_what_nobody_awaited_has_failed(
         assert sorted(got) == [("a", 0), ("b", 0)]
         await send(world, "c")
         running = asyncio.ensure_future(consumer.run(forgets))
-        await world.until(lambda: "something that nobody awaited" in caplog.text)
+        await world.until(lambda: "a coroutine or future that was not awaited" in caplog.text)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         [again] = await consumer.receive(wait=30)

@@ -59,7 +59,7 @@ async def lock(
 
 
 async def refuses(
-    world: World, name: str, why: str = "who leads keeps the queue locks", queues: set[MessageQueue] = QUEUES
+    world: World, name: str, why: str = "the leader keeps the queue locks", queues: set[MessageQueue] = QUEUES
 ) -> None:
     refused = await ask(world, name, "other", queues)
     assert refused.code == ResponseCode.SLAVE_NOT_AVAILABLE

@@ -232,7 +232,7 @@ async def test_more_brokers_than_totalreplicas_are_told(
     await orbitmq_world.sleep(30)
     lines = [line for line in caplog.messages if "totalReplicas is 2" in line]
     assert len(lines) == 3  # each broker once
-    assert lines[0].startswith("3 brokers of broker-a are there and totalReplicas is 2: ")
+    assert lines[0].startswith("3 brokers of broker-a run and totalReplicas is 2: ")
 
 
 def test_without_acting_masters_only_that_has_to_be_alike() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = make_app(
     "context",
-    "Clusters with a name, and who asks them: create, list, show, choose and delete contexts.",
+    "Clusters with a name, and the user that signs: create, list, show, choose and delete contexts.",
     """
 orbitmq context create prod -n 'mq-1:9876;mq-2:9876' --ca ca.pem
 orbitmq context create dev -n mq-9:9876 --user ops --secret-command 'pass mq'

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mqadmin": ("orbitmq.cli.mqadmin.main", "RocketMQ's mqadmin: its commands, flags and output."),
     "client": ("orbitmq.cli.client", "Show connected clients, and what a consumer works on."),
     "console": ("orbitmq.cli.console", "Serve pages about a cluster to a browser on this machine."),
-    "context": ("orbitmq.cli.context", "Name clusters and who asks them: the option --context."),
+    "context": ("orbitmq.cli.context", "Name clusters, with the user that signs: the option --context."),
     "export": ("orbitmq.cli.exporting", "Write the topics and groups of a cluster as JSON."),
     "import": ("orbitmq.cli.importing", "Make the topics and groups of an export at another cluster."),
     "generate": ("orbitmq.cli.generating", "Print alerts, a board, units of systemd, files for containers."),

@@ -64,6 +64,6 @@ def advice(exporter: str, host: str, token_file: str) -> list[str]:
     if exporter != PROM or token_file or is_loopback(host):
         return []
     return [
-        f"metricsPromExporterHost={host} without metricsTokenFile: whoever reaches that port reads the "
+        f"metricsPromExporterHost={host} without metricsTokenFile: everybody who reaches that port reads the "
         "names of topics and groups"
     ]

@@ -207,7 +207,7 @@ class Handlers:
                 self._on_register()
         if admission.moved is not None:
             log.warning(
-                "two living addresses claim to be %s id %d: %s and %s; this is told once",
+                "two living addresses claim to be %s id %d: %s and %s; this is logged once",
                 registration.group,
                 registration.broker_id,
                 *admission.moved,

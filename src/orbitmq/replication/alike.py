@@ -73,7 +73,7 @@ class HeadCount:
             return
         self._counted = members
         log.warning(
-            "%d brokers of %s are there and totalReplicas is %d: nobody asks all of them who leads; "
+            "%d brokers of %s run and totalReplicas is %d: no broker asks all of them for the lead; "
             "set it to their number on each of them",
             members,
             self._config.broker_name,

@@ -299,7 +299,11 @@ class MessageStore:
                 self._on_arrival(known.topic, queue_id, self.appender.get(slot, table.Q_VISIBLE))
             except Exception:
                 # The messages are written: no failure here may keep them from the device.
-                logger.exception("queue %d of topic %s: somebody missed new messages", queue_id, known.topic)
+                logger.exception(
+                    "queue %d of topic %s: a waiting reader was not told of new messages",
+                    queue_id,
+                    known.topic,
+                )
 
     def growth(self) -> dict[str, int]:
         """How many messages each topic got since the last call; topics that got none are left out."""

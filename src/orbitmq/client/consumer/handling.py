@@ -320,7 +320,7 @@ def _let_go(delivery: Delivery, held: HandedOut) -> None:
 
 
 def check_result(result: object) -> None:
-    """Refuse a coroutine that a handler made and nobody awaited: its work would not be done.
+    """Refuse a coroutine that a handler returned without awaiting it: its work would not be done.
 
     Raises:
         ClientStateError: it is one.
@@ -329,5 +329,5 @@ def check_result(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise ClientStateError(
-            "the handler returned something that nobody awaited; write 'await' before the call in it"
+            "the handler returned a coroutine or future that was not awaited: write 'await' before it"
         )

@@ -83,7 +83,11 @@ class Replies:
         correlation_id = properties.get(property_names.CORRELATION_ID, "")
         future = self._waiting.get(correlation_id)
         if future is None or future.done():
-            log.warning("a reply from %s came too late or for nobody: %s", header.born_host, correlation_id)
+            log.warning(
+                "a reply from %s came too late, or no request waits for it: %s",
+                header.born_host,
+                correlation_id,
+            )
             return command.reply()
         try:
             future.set_result(self._received(header, properties, command.body))

@@ -240,7 +240,7 @@ class HaClient(Component):
             self._unnamed = port
             log.warning(
                 "no name server shows a master of %s: the log of the broker at haMasterAddress=%s is copied "
-                "whoever that is, in RocketMQ's protocol",
+                "unchecked, in RocketMQ's protocol",
                 self._config.broker_name,
                 port,
             )

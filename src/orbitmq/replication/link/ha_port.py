@@ -335,7 +335,7 @@ class HaConnection(asyncio.Protocol):
     def _unproven(self) -> str:
         """Why an open link may not go on: keys, users or authMode have changed; empty: it may."""
         if isinstance(self.end, StreamMaster):
-            return "" if self.end.checked.holds else "it has to prove again who it is"
+            return "" if self.end.checked.holds else "it has to prove again that it has the keys"
         return self._port.needs_keys()
 
     def cut_off(self, why: str, *, tell: bool = True) -> None:

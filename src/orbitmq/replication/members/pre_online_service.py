@@ -111,7 +111,7 @@ class PreOnlineService:
         for left_out in plan.left_out:
             log.warning("broker %s goes online without: %s", self._address, left_out)
         if not known:
-            log.warning("broker %s goes online, but does not know who else is there", self._address)
+            log.warning("broker %s goes online without knowing the other brokers of its name", self._address)
         return plan.silent if known else None
 
     async def _do(self, task: Task) -> Outcome:

@@ -181,7 +181,7 @@ class ReplicatedLocks(Component):
         if not self._role.leads:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"this broker is a {role} and does not lead: who leads keeps the queue locks of its name",
+                f"this broker is a {role} and does not lead: the leader keeps the queue locks of its name",
             )
         self._copy.leads()
         left_s = self._copy.lacks_for_s()

@@ -87,7 +87,9 @@ class TopicIncarnations:
             self._empty_older(topic, made, quiet=news)
         except OSError as error:
             self.forget(topic)  # when it is sent again, the topic counts as new
-            logger.error("queues of topic %s keep older messages until it is told again: %s", topic, error)
+            logger.error(
+                "queues of topic %s keep older messages until its master sends it again: %s", topic, error
+            )
 
     def forget(self, topic: str) -> None:
         """The topic is deleted."""
