@@ -77,7 +77,7 @@ def cluster(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
             yield json.loads(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(LIMIT_S)
 
 
 class Running:
