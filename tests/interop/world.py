@@ -31,6 +31,8 @@ from tests.interop import baseline
 JAVA_SOURCES = ROOT / "tests" / "interop" / "java"
 QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags for a JVM that starts quickly and ends soon."""
+_QUICK_CLIENT = "-Drocketmq.client.rebalance.waitInterval=1000"
+"""How often Java's consumers share out the queues: each 20 s by themselves."""
 SMALL_LOG_BYTES = 1 << 20
 """Size of commit log files here: a few hundred messages fill several."""
 
@@ -298,6 +300,7 @@ class World:
         return [
             java[0],
             *QUICK_JAVA,
+            _QUICK_CLIENT,
             *(part for part in java[1:] if part != "-XX:+UseG1GC" and part != "-server"),
         ]
 
