@@ -58,7 +58,7 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["name_server"]
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
 
 
 PARAMETERS = [

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from orbitmq.cli.main import main
+
+LIMIT_S = 60.0
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T]) -> T:
+    """What ``found`` gives, as soon as that is true: indexes, heartbeats and processes take a moment."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (result := found()):
+        assert time.monotonic() < deadline, result
+        time.sleep(0.05)
+    return result
 
 
 class Command:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.sync import Consumer, Producer
@@ -27,11 +27,14 @@ def test_connected_clients_and_what_one_works_on(
         producer.send(Message("orders", b"1"))
         consumer.subscribe("orders")
         next(iter(consumer)).ack()
-        found = json.loads(command("client", "list", "--json"))["clients"]
-        assert {(one["role"], one["group"]) for one in found} >= {
-            ("consumer", "billing"),
-            ("producer", "shop"),
-        }
+        found = []
+
+        def are_known() -> bool:
+            found[:] = json.loads(command("client", "list", "--json"))["clients"]
+            known = {(one["role"], one["group"]) for one in found}
+            return known >= {("consumer", "billing"), ("producer", "shop")}
+
+        until(are_known)  # a client tells a broker about itself in the background
         name = next(one["client_id"] for one in found if one["role"] == "consumer")
         assert [
             one["role"] for one in json.loads(command("client", "list", "-g", "billing", "--json"))["clients"]

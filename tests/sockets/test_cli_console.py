@@ -18,18 +18,13 @@ import pytest
 from tests.certificates import Authority
 
 from orbitmq.cli.main import main
-
-
-def unused_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+from orbitmq.runtime.ports import free_ports
 
 
 @contextmanager
 def running(*words: str, program: Sequence[str] = ("-m", "orbitmq")) -> Iterator[httpx.URL]:
     """A console of a cluster that is away; the address that it prints."""
-    command = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port()), *words]
+    command = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(free_ports(1)[0]), *words]
     with subprocess.Popen([sys.executable, *program, *command], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

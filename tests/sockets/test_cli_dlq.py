@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 
 from orbitmq import ConsumeFrom, Message, ReceivedMessage
 from orbitmq.cli.main import main
@@ -33,23 +32,24 @@ def make_dead(orbitmq: Command, servers: str, count: int) -> None:
             message.reject()
             if number == count:
                 break
-    # Consumers send back in the background.
-    for _ in range(200):
+
+    def are_dead() -> bool:
         found = json.loads(orbitmq("dlq", "list", "--json"))["groups"]
-        if sum(one["count"] for one in found) == count:
-            return
-        time.sleep(0.05)
-    raise AssertionError(found)
+        return sum(one["count"] for one in found) == count
+
+    until(are_dead)  # consumers send back in the background
 
 
 def ended(orbitmq: Command) -> list[dict[str, Any]]:
     """The redrives, once none is running."""
-    for _ in range(200):
-        jobs: list[dict[str, Any]] = json.loads(orbitmq("dlq", "status", "--json"))["jobs"]
-        if all(job["state"] != "running" for job in jobs):
-            return jobs
-        time.sleep(0.05)
-    raise AssertionError(jobs)
+    jobs: list[dict[str, Any]] = []
+
+    def none_runs() -> bool:
+        jobs[:] = json.loads(orbitmq("dlq", "status", "--json"))["jobs"]
+        return all(job["state"] != "running" for job in jobs)
+
+    until(none_runs)
+    return jobs
 
 
 @pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
@@ -118,10 +118,7 @@ def test_chosen_dead_letters_are_sent_again_and_no_others(
     redrive = ["dlq", "redrive", "billing", "--to-topic", "repaired", "--json"]
     chosen = ["--id", by_body["1"]["message_id"], "--id", by_body["4"]["offset_message_id"]]
     # The index has a message a moment after it is stored.
-    for _ in range(200):
-        if main([*redrive, *chosen, "--dry-run"]) == 0:
-            break
-        time.sleep(0.05)
+    until(lambda: main([*redrive, *chosen, "--dry-run"]) == 0)
     counted = json.loads(orbitmq(*redrive, *chosen, "--dry-run"))
     assert sum(job["sent"] for job in counted["jobs"]) == 2
     orbitmq(*redrive, *chosen)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 
 from orbitmq.cli.main import main
 from orbitmq.testing import RunningCluster
@@ -51,12 +51,12 @@ def test_messages_are_found_by_tag_and_time(orbitmq: Command, monkeypatch: pytes
 def test_a_key_and_a_time_belong_together(orbitmq: Command) -> None:
     orbitmq("topic", "create", "orders", "--queues", "1")
     orbitmq("send", "orders", "1", "--key", "k")
-    for _ in range(200):
+
+    def is_found() -> bool:
         orbitmq("send", "orders", "other", "--quiet")
-        if main(["message", "find", "orders", "--key", "k", "--from", "1h"]) == 0:
-            break
-    else:
-        raise AssertionError("the index has no key")
+        return main(["message", "find", "orders", "--key", "k", "--from", "1h"]) == 0
+
+    until(is_found)
     assert "no message" in orbitmq("message", "find", "orders", "--key", "k", "--to", "1h", code=1)
     assert "no message" in orbitmq("message", "find", "orders", "--key", "k", "--tag", "A", code=1)
 

@@ -12,19 +12,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.certificates import Authority, server_context
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 from tests.sockets.test_blocking_secured import checking
-from tests.sockets.test_cli_console import unused_port
 from tests.sockets.test_cli_secured import NO_BROKERS
 
 from orbitmq import ConsumeFrom, Message
 from orbitmq.cli.main import main
+from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import RunningCluster
 
@@ -98,10 +97,10 @@ def test_topics_messages_and_brokers(orbitmq: Command) -> None:
     check("topic-status", orbitmq("topic", "status", "orders", "--json"))
     check("cluster-list", orbitmq("cluster", "list", "--json"))
     check("message-get", orbitmq("message", "get", sent["offset_message_id"], "--json"))
-    until(["message", "find", "orders", "--key", "k1", "--json"])
+    until_found(["message", "find", "orders", "--key", "k1", "--json"])
     check("message-find", orbitmq("message", "find", "orders", "--key", "k1", "--json"))
     later = json.loads(orbitmq("send", "orders", "later", "--delay", "3600", "--json"))
-    until(["timer", "show", later["message_id"], "--json"])
+    until_found(["timer", "show", later["message_id"], "--json"])
     check("timer-show", orbitmq("timer", "show", later["message_id"], "--json"))
     timers = json.loads(orbitmq("timer", "list", "--json"))
     timers["brokers"][0]["minutes"] = {"TIME": sum(timers["brokers"][0]["minutes"].values())}
@@ -209,7 +208,7 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
         worker.start()
         name = member_of("direct", orbitmq)
         of_member = ["--topic", "orders", "--group", "direct", "--client", name, "--json"]
-        until(["message", "consume", sent.message_id, *of_member])
+        until_found(["message", "consume", sent.message_id, *of_member])
         check("message-consume", orbitmq("message", "consume", sent.message_id, *of_member))
     worker.join()
     check("group-lag", orbitmq("group", "lag", "billing", "--topic", "orders", "--json"))
@@ -219,7 +218,7 @@ def test_groups_and_traces(orbitmq: Command, orbitmq_cluster: RunningCluster) ->
     check("group-skip", orbitmq("group", "skip", "billing", "orders", "--yes", "--json"))
     check("group-clone", orbitmq("group", "clone", "billing", "copy", "--yes", "--json"))
     check("group-delete", orbitmq("group", "delete", "billing", "--yes", "--json"))
-    until(["message", "trace", sent.message_id, "--json"])
+    until_found(["message", "trace", sent.message_id, "--json"])
     check("message-trace", orbitmq("message", "trace", sent.message_id, "--json"))
 
 
@@ -233,12 +232,8 @@ def test_dead_letters(orbitmq: Command, orbitmq_cluster: RunningCluster) -> None
     check("dlq-export", orbitmq("dlq", "export", "billing"))
     check("dlq-redrive-dry-run", orbitmq("dlq", "redrive", "billing", "--dry-run", "--json"))
     orbitmq("dlq", "redrive", "billing", "--to-topic", "orders")
-    for _ in range(200):
-        status = orbitmq("dlq", "status", "--json")
-        if json.loads(status)["jobs"][0]["state"] == "done":
-            break
-        time.sleep(0.05)
-    check("dlq-status", status)
+    until(lambda: json.loads(orbitmq("dlq", "status", "--json"))["jobs"][0]["state"] == "done")
+    check("dlq-status", orbitmq("dlq", "status", "--json"))
 
 
 @with_cluster
@@ -278,23 +273,15 @@ def part(text: str) -> str:
     return json.dumps(told)
 
 
-def until(words: list[str]) -> None:
+def until_found(words: list[str]) -> None:
     """Return when the command finds what it looks for: indexes and traces take a moment."""
-    for _ in range(200):
-        if main(words) == 0:
-            return
-        time.sleep(0.05)
-    raise AssertionError(words)
+    until(lambda: main(words) == 0)
 
 
 def member_of(group: str, orbitmq: Command) -> str:
     """The client id of the group's member, when its first heartbeat has reached the broker."""
-    for _ in range(200):
-        clients = json.loads(orbitmq("client", "list", "--group", group, "--json"))["clients"]
-        if clients:
-            return str(clients[0]["client_id"])
-        time.sleep(0.05)
-    raise AssertionError(group)
+    members = until(lambda: json.loads(orbitmq("client", "list", "--group", group, "--json"))["clients"])
+    return str(members[0]["client_id"])
 
 
 def test_a_cluster_that_is_started(tmp_path: Path) -> None:
@@ -426,7 +413,7 @@ def test_certificates(command: Command, tmp_path: Path) -> None:
 
 
 def test_the_link_of_the_console() -> None:
-    words = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(unused_port())]
+    words = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(free_ports(1)[0])]
     with subprocess.Popen([sys.executable, "-m", "orbitmq", *words], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 
 from orbitmq import Message
 from orbitmq.cli.main import main
@@ -42,10 +42,8 @@ def test_a_message_is_shown_by_both_of_its_ids(orbitmq: Command) -> None:
 def test_messages_are_listed_by_key(orbitmq: Command) -> None:
     for body in ("one", "two"):
         orbitmq("send", "listed", body, "--key", "same", "--quiet")
-    for _ in range(100):
-        # The index takes records a moment after they are stored, and so does a new topic its route.
-        if main(["message", "find", "listed", "--key", "same", "--json"]) == 0:
-            break
+    # The index takes records a moment after they are stored, and so does a new topic its route.
+    until(lambda: main(["message", "find", "listed", "--key", "same", "--json"]) == 0)
     found = json.loads(orbitmq("message", "find", "listed", "--key", "same", "--json"))["messages"]
     assert {message["body"] for message in found} <= {"one", "two"}
     text = orbitmq("message", "find", "listed", "--key", "same", "-c", "1")
@@ -56,10 +54,8 @@ def test_messages_are_listed_by_key(orbitmq: Command) -> None:
 def test_a_trace_is_a_table_and_json(orbitmq: Command, name_server: str) -> None:
     with Producer("traced", name_servers=name_server, trace=True) as producer:
         sent = producer.send(Message("trails", b"x"))
-    for _ in range(100):
-        # The index takes records a moment after they are stored.
-        if main(["message", "trace", sent.message_id, "--json"]) == 0:
-            break
+    # The index takes records a moment after they are stored.
+    until(lambda: main(["message", "trace", sent.message_id, "--json"]) == 0)
     (step,) = json.loads(orbitmq("message", "trace", sent.message_id, "--json"))["steps"]
     assert (step["kind"], step["group"], step["result"], step["topic"]) == (
         "send",

@@ -18,7 +18,7 @@ from tests.sockets.conftest import Command
 from orbitmq.testing import running_cluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")

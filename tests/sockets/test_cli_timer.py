@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
-from tests.sockets.conftest import Command
+from tests.sockets.conftest import Command, until
 
+from orbitmq.cli.main import main
 from orbitmq.testing import running_cluster
 
 
@@ -28,16 +28,9 @@ def orbitmq(name_server: str, monkeypatch: pytest.MonkeyPatch, command: Command)
 
 def shown(orbitmq: Command, message_id: str) -> dict[str, str]:
     """The message, as soon as the index has it."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            found: dict[str, str] = json.loads(orbitmq("timer", "show", message_id, "--json"))
-        except AssertionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return found
+    until(lambda: main(["timer", "show", message_id, "--json"]) == 0)
+    found: dict[str, str] = json.loads(orbitmq("timer", "show", message_id, "--json"))
+    return found
 
 
 def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
@@ -73,9 +66,7 @@ def test_a_timer_from_its_send_to_its_recall(orbitmq: Command) -> None:
 
 def test_what_is_delivered_is_shown_as_that(orbitmq: Command) -> None:
     sent = json.loads(orbitmq("send", "soon", "x", "--delay", "0.3", "--json"))
-    deadline = time.monotonic() + 20
-    while (found := shown(orbitmq, sent["message_id"]))["state"] != "delivered":
-        assert time.monotonic() < deadline, found
+    until(lambda: shown(orbitmq, sent["message_id"])["state"] == "delivered")
     error = orbitmq("timer", "cancel", sent["message_id"], "--yes", code=1)
     assert "timestamp invalid: its message was delivered" in error
 

@@ -266,7 +266,7 @@ def test_a_handler_that_blocks_for_ever_holds_up_neither_others_nor_the_close(
         got.add(message.body)
 
     options = {"name_servers": name_server, "consume_from": ConsumeFrom.FIRST}
-    consumer = blocking.Consumer("blocked", concurrency=2, close_timeout=0.2, **options)
+    consumer = blocking.Consumer("blocked", concurrency=2, close_timeout=1, **options)
     consumer.subscribe("blocked")
     with consumer:
         runner = threading.Thread(target=lambda: _until_closed(consumer, handler), daemon=True)

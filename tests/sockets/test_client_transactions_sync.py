@@ -57,12 +57,12 @@ def _program(name_servers: str) -> None:
             producer.transaction(Message("Orders", b"checked")),
         ):
             _ = 1 / 0
-        assert checked.wait(30)
+        assert checked.wait(60)
         consumer.subscribe("Orders")
         thread = threading.Thread(target=consumer.run, args=(listen,))
         thread.start()
-        reply = producer.request(Message("Orders", b"question"), timeout=30)
+        reply = producer.request(Message("Orders", b"question"), timeout=60)
         assert reply.body == b"answer"
         consumer.close()
-        thread.join(30)
+        thread.join(60)
         assert sorted(set(bodies)) == [b"checked", b"one", b"two"]

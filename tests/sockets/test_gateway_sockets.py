@@ -130,7 +130,7 @@ def test_a_changed_certificate_of_the_users_is_shown_without_a_restart(tmp_path:
             await echoes(served, ssl.create_default_context(cafile=one.ca))
             shutil.copy(new.cert, paths["tls_cert_path"])
             shutil.copy(new.key, paths["tls_key_path"])
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await shakes_hands(served.port, two.ca):
                     await asyncio.sleep(0.3)
             await echoes(served, ssl.create_default_context(cafile=two.ca))
@@ -194,7 +194,7 @@ async def refused(runtime: Runtime, port: int, tls: ssl.SSLContext | None) -> No
         asker.flush()
 
     connecting = asyncio.ensure_future(connect())
-    await asyncio.wait_for(asker.gone.wait(), 30)
+    await asyncio.wait_for(asker.gone.wait(), 60)
     connecting.cancel()
     await asyncio.gather(connecting, return_exceptions=True)
     assert not asker.answers

@@ -29,7 +29,7 @@ from orbitmq.runtime.ports import free_ports
 from orbitmq.settings.exports import ExportSettings
 from orbitmq.settings.typed import ConfigError
 
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 class Receiver(metrics_service_pb2_grpc.MetricsServiceServicer):
@@ -165,7 +165,8 @@ def test_a_receiver_that_is_away_is_said_once(tmp_path: Path, caplog: pytest.Log
         lines = [line for line in caplog.messages if "metrics" in line and "reach" in line]
         assert len(lines) == 2, lines
         assert f"do not reach http://127.0.0.1:{port}" in lines[0]
-        assert "UNAVAILABLE" in lines[0]
+        # On a busy machine its 0.3 s may be over before the connection is refused.
+        assert "UNAVAILABLE" in lines[0] or "DEADLINE_EXCEEDED" in lines[0]
 
     on_asyncio(test)
 

@@ -26,7 +26,7 @@ def log_files(root: Path) -> dict[str, bytes]:
 async def same_end(cluster: LocalCluster) -> None:
     master = cluster.brokers[MASTER].services.store
     slave = cluster.brokers[SLAVE].services.store
-    for _ in range(3000):
+    for _ in range(6000):
         if master.max_commit_log_offset == slave.max_commit_log_offset == slave.flushed_offset:
             return
         await asyncio.sleep(0.01)
@@ -107,7 +107,7 @@ def test_a_slave_connects_from_its_brokerip1(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             return [connection.host for connection in port.connections]
 
-    assert asyncio.run(asyncio.wait_for(main(), 30)) == ["127.0.0.2"]
+    assert asyncio.run(asyncio.wait_for(main(), 120)) == ["127.0.0.2"]
 
 
 @pytest.mark.behaviour("AU-36", "AU-37")
@@ -140,7 +140,7 @@ def test_a_slave_has_the_users_and_nobody_reads_them_on_the_way(
         ) as cluster:
             master, slave = (cluster.brokers[name].part(BrokerAccess) for name in (MASTER, SLAVE))
             master.users.put(User("app", Secret(secret)))
-            for _ in range(1000):
+            for _ in range(6000):
                 if slave.users.get("app") is not None:
                     break
                 await asyncio.sleep(0.01)

@@ -18,7 +18,7 @@ from orbitmq.runtime.sockets import SocketStream
 from orbitmq.runtime.store_files import SystemSegment
 
 LOOPS = pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Sending(asyncio.Protocol):

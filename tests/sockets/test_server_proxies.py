@@ -21,7 +21,7 @@ from orbitmq.wire.addresses import split
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 PROXY = "127.0.0.1"
 CLIENT = ("192.0.2.7", 56324)
 BIG = bytes(2 << 20)

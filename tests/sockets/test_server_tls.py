@@ -43,7 +43,7 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_frame
 
 BIG = os.urandom(3 << 20)
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 both_loops = pytest.mark.parametrize("world", [on_asyncio, on_uvloop])
 
 

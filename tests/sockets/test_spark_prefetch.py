@@ -30,7 +30,7 @@ from orbitmq.wire.headers.pull import PullMessageRequest, PullMessageResponse
 QUEUE = MessageQueue("t", "broker-a", 0)
 ROWS = 3000
 BODY = b"x" * 2000
-PATIENT_S = 20.0
+PATIENT_S = 60.0
 
 Manner = Callable[[int, socket.socket, list[bytes]], bool]
 

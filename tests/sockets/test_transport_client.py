@@ -15,6 +15,7 @@ from tests.sockets.transport import (
     WORLDS,
     Serving,
     World,
+    in_memory,
     until,
 )
 
@@ -66,7 +67,9 @@ def test_timeouts_of_different_length_each_count(world: World) -> None:
                 assert (runtime.clock.monotonic() - start) * 1000 > timeout_ms - 5
 
             await asyncio.gather(*(asked(timeout_ms) for timeout_ms in (300, 50, 180, 100)))
-            assert ended == [50, 100, 180, 300]
+            # A machine that stands still for a moment may find several of them over at once.
+            in_order = ended if world is in_memory else sorted(ended)
+            assert in_order == [50, 100, 180, 300]
 
     world(test)
 

@@ -19,7 +19,7 @@ from orbitmq.wire.frame import FrameDecoder, encode_frame
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASK_BACK, NEVER, BAD_FIELD, LATE = range(10, 19)
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 World = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None]
 
