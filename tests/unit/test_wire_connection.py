@@ -61,6 +61,24 @@ def test_the_cuts_of_a_stream_do_not_matter_and_others_share_the_buffer(
     assert received == sent
 
 
+@pytest.mark.behaviour("LM-11")
+def test_a_frame_that_comes_byte_by_byte_is_looked_at_when_it_may_be_whole() -> None:
+    asked: list[int] = []
+
+    def hook(_owner: object, _buffer: memoryview, start: int, end: int) -> int:
+        asked.append(end - start)
+        return start
+
+    one = connection(hook=hook)
+    frame = encode_frame(Command(7, opaque=3, body=b"body"))
+    found = [command for at in range(len(frame)) for command in feed(one, frame[at : at + 1])]
+    assert [command.body for command in found] == [b"body"]
+    # With the first byte, with the fourth, which tells the length, and with the last.
+    assert asked == [1, 4, len(frame)]
+    assert feed(one, frame + frame[:2])[0].body == b"body"
+    assert feed(one, frame[2:])[0].body == b"body"
+
+
 def test_a_long_frame_is_taken_with_its_body_where_it_was_collected() -> None:
     body = bytes(range(256)) * 1000
     made: list[bytearray] = []

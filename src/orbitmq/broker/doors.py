@@ -27,6 +27,7 @@ from orbitmq.settings.access import OBSERVE
 from orbitmq.store import MessageStore, StoreError
 from orbitmq.transport.audit import Audit
 from orbitmq.transport.guard import Guard
+from orbitmq.transport.memory_return import MemoryReturn
 from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection, Taker
@@ -75,7 +76,9 @@ class Doors:
         self.guard = Guard(None, protected, log, runtime.clock)
         self.meter: Meter | None = None
         self.times = RpcTimes(runtime.clock) if config.metrics_exporter != "DISABLE" else None
-        self.seats = Seats(config.max_connections, config.max_connections_per_address)
+        self.seats = Seats(
+            config.max_connections, config.max_connections_per_address, MemoryReturn(runtime).plan
+        )
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None

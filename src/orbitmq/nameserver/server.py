@@ -29,6 +29,7 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.transport.guard import Guard
 from orbitmq.transport.identity import Identity
+from orbitmq.transport.memory_return import MemoryReturn
 from orbitmq.transport.proxies import networks_of
 from orbitmq.transport.seats import Seats
 from orbitmq.transport.server import RemotingServer, ServerConnection
@@ -91,7 +92,11 @@ class NameServer:
             self._handle,
             on_close=self._closed,
             takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
-            seats=Seats(self._config.max_connections, self._config.max_connections_per_address),
+            seats=Seats(
+                self._config.max_connections,
+                self._config.max_connections_per_address,
+                MemoryReturn(runtime).plan,
+            ),
             proxies=networks_of(self._config.proxy_protocol_trusted),
             watch=self._guard,
             tls=self._tls,

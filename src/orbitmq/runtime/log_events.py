@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,15 +27,22 @@ class LogEvent:
 def catalogue() -> Sequence[LogEvent]:
     """All events (``log_events.toml`` in this package)."""
     import tomllib
-    from importlib.resources import files
 
-    data = tomllib.loads(files("orbitmq").joinpath("log_events.toml").read_text(encoding="utf-8"))
+    # Not by importlib.resources, whose import alone takes twice as long as all of this.
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "log_events.toml")
+    with open(path, "rb") as file:
+        data = tomllib.load(file)
     return [LogEvent(**{**entry, "texts": tuple(entry["texts"])}) for entry in data["event"]]
 
 
 @lru_cache(maxsize=1)
 def _by_text() -> Mapping[str, str]:
     return MappingProxyType({text: event.name for event in catalogue() for text in event.texts})
+
+
+def load() -> None:
+    """Read the catalogue now, where that holds up nobody."""
+    _by_text()
 
 
 def event_of(record: logging.LogRecord) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from typing import Any, TextIO, cast
 
+from orbitmq.runtime import log_events
 from orbitmq.runtime.log_events import event_of
 
 MAX_LINES = 10_000
@@ -104,6 +105,8 @@ class LogWriter(logging.Handler):
         return self._crowded + self._refused
 
     def _write(self) -> None:
+        # Not with the first warning: it takes some milliseconds, which an event loop has not.
+        log_events.load()
         while (line := self._lines.get()) is not None:
             if not self._put(line):
                 self._refused += 1

@@ -85,6 +85,10 @@ class HostFacts(Protocol):
         """A variable of this process's environment; empty when it is not set."""
         ...
 
+    def give_back_memory(self) -> None:
+        """Give memory that this process does not use any more back to the machine; for a thread."""
+        ...
+
 
 class Segment(Protocol):
     """One file of fixed size, written by offset and read through a map."""

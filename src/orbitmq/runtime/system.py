@@ -96,6 +96,11 @@ class SystemHost:
     def variable(self, name: str) -> str:
         return os.environ.get(name, "")
 
+    def give_back_memory(self) -> None:
+        from orbitmq.runtime.memory import give_back
+
+        give_back()
+
 
 class SystemFiles:
     """The local file system. A change of a folder (create, rename, remove) is on the device on return."""

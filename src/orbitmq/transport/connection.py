@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -46,7 +47,6 @@ class Connection(asyncio.BufferedProtocol):
 
     Attributes:
         remote, local: (host, port) of both ends.
-        gone: done when the transport has ended.
         closed: nothing more can be sent.
         active: set on every read and write, cleared by the check for idle connections.
     """
@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_expiry",
         "_expiry_at",
         "_flush_planned",
+        "_gone",
         "_limits",
         "_loop",
         "_out",
@@ -70,7 +71,6 @@ class Connection(asyncio.BufferedProtocol):
         "active",
         "closed",
         "get_buffer",
-        "gone",
         "local",
         "remote",
     )
@@ -104,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = NEVER
         # Dicts keep an order; the order of a set would differ from run to run.
-        self._tasks: dict[asyncio.Future[Answer], None] = {}
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self._tasks: dict[asyncio.Future[Answer], None] | None = None
+        self._gone: asyncio.Future[None] | None = None
         self.closed = False
         self.active = True
         self.remote: tuple[str, int] = ("", 0)
@@ -124,6 +124,15 @@ class Connection(asyncio.BufferedProtocol):
         """How the connection was lost, as the end of a sentence; empty when that is not known."""
         return self._why
 
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        """Done when the transport has ended."""
+        if self._gone is None:
+            self._gone = self._loop.create_future()
+            if self.closed and self._transport is None:
+                self._gone.set_result(None)
+        return self._gone
+
     # -- receiving -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -132,8 +141,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
         # Records have no place for the zone of a link-local address ("fe80::1%eth0").
-        self.remote = (str(peer[0]).partition("%")[0], int(peer[1]))
-        self.local = (str(own[0]), int(own[1]))
+        # Ten thousand connections come from few hosts, and most to one of our addresses.
+        self.remote = (sys.intern(str(peer[0]).partition("%")[0]), int(peer[1]))
+        self.local = self._endpoint.shared((str(own[0]), int(own[1])))
         self._transport.set_write_buffer_limits(high=self._limits.high_water_bytes)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -192,7 +202,8 @@ class Connection(asyncio.BufferedProtocol):
             self._expiry = None
         self._why = self._why or (f": {exc}" if exc else "")
         self._fail_pending(self._why)
-        self.gone.set_result(None)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     def _fail_pending(self, reason: str) -> None:
         self._wake_writers()
@@ -232,16 +243,19 @@ class Connection(asyncio.BufferedProtocol):
             self._follow(command, result)
 
     def _follow(self, command: Command, awaitable: Awaitable[Answer]) -> None:
-        if len(self._tasks) >= self._limits.max_handling:
+        tasks = self._tasks
+        if tasks is None:
+            tasks = self._tasks = {}
+        if len(tasks) >= self._limits.max_handling:
             if asyncio.iscoroutine(awaitable):
                 awaitable.close()
             self._answer(command, protocol.too_busy(command))
             return
         task = asyncio.ensure_future(awaitable)
-        self._tasks[task] = None
+        tasks[task] = None
 
         def done(finished: asyncio.Future[Answer]) -> None:
-            self._tasks.pop(finished, None)
+            tasks.pop(finished, None)
             if finished.cancelled():
                 return
             error = finished.exception()
@@ -467,7 +481,7 @@ class Connection(asyncio.BufferedProtocol):
     async def cancel_handling(self) -> None:
         """Stop the requests still being handled and wait for their end."""
         # A handler that closes the connection must not wait for itself.
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        tasks = [task for task in self._tasks or () if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

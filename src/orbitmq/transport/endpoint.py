@@ -53,7 +53,9 @@ class Endpoint:
         failures: requests that were not answered with success, by the codes of request and answer.
     """
 
-    __slots__ = ("failures", "handle", "limits", "on_chunk", "opaques", "peers_log", "runtime", "view")
+    __slots__ = (
+        "_local", "failures", "handle", "limits", "on_chunk", "opaques", "peers_log", "runtime", "view",
+    )  # fmt: skip
 
     def __init__(
         self, runtime: Runtime, handle: Handler | None, on_chunk: ChunkHook | None, limits: Limits
@@ -66,6 +68,13 @@ class Endpoint:
         self.peers_log = LogLimiter(log)
         self.opaques = Opaques()
         self.failures: Counter[tuple[int, int]] = Counter()
+        self._local: tuple[str, int] = ("", 0)
+
+    def shared(self, local: tuple[str, int]) -> tuple[str, int]:
+        """This local address, as the object that the connection before has if it is the same one."""
+        if self._local != local:
+            self._local = local
+        return self._local
 
     def note_failure(self, request: int, response: int) -> None:
         """Count an error answer by the codes of request and answer; all unknown codes count as one."""

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+# So many connections fewer than there were: their memory is worth to be given back.
+MANY: Final = 1_000
+
+
+def _nothing() -> None:
+    """Nobody wants to know that many have left."""
+
 
 class Seats:
     """Counts connections, also those that still shake hands.
@@ -9,16 +19,21 @@ class Seats:
     Args:
         most: connections in all; 0: no limit.
         most_of_one: connections from one address; 0: no limit.
+        on_many_gone: called when there are :data:`MANY` fewer than there were.
 
     Attributes:
         taken: connections now.
     """
 
-    def __init__(self, most: int = 0, most_of_one: int = 0) -> None:
+    def __init__(
+        self, most: int = 0, most_of_one: int = 0, on_many_gone: Callable[[], object] = _nothing
+    ) -> None:
         self._most = most
         self._most_of_one = most_of_one
         self._of_hosts: dict[str, int] = {}
+        self._on_many_gone = on_many_gone
         self.taken = 0
+        self._highest = 0
 
     def why_not(self, host: str) -> str:
         """Why there is no room for another connection from this address; empty: there is room.
@@ -35,6 +50,8 @@ class Seats:
     def take(self, host: str) -> None:
         """A connection from this address is there."""
         self.taken += 1
+        if self.taken > self._highest:
+            self._highest = self.taken
         self._of_hosts[host] = self._of_hosts.get(host, 0) + 1
 
     def leave(self, host: str) -> None:
@@ -45,3 +62,6 @@ class Seats:
             self._of_hosts[host] = left
         else:
             del self._of_hosts[host]
+        if self._highest - self.taken >= MANY:
+            self._highest = self.taken
+            self._on_many_gone()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
+from orbitmq.runtime.tasks import in_slices
 from orbitmq.transport.connection import Connection, close_all
 from orbitmq.transport.endpoint import Answer, Endpoint, Handler, Limits
 from orbitmq.transport.entrance import Entrance
@@ -30,6 +31,8 @@ IDLE_CHECKS = 4
 # A connection's first frame must be whole within this time of its first byte; looked at in steps.
 FIRST_FRAME_SECONDS = 10.0
 FIRST_FRAME_LOOKS = 5
+# Connections that are looked at in one turn of the event loop: closing as many takes about 2 ms.
+LOOKED_AT_ONCE = 100
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 SendCallback: TypeAlias = Callable[["ServerConnection", Command], None]
@@ -68,14 +71,15 @@ class ServerConnection(Connection):
     Attributes:
         born: a place for the broker to keep the client's address as records have it; empty until it does.
         caller: a place for the broker to keep whose signature it has checked; None until it does.
-        clock: how far the client's clock is from ours, for requests that say when they were made.
         idle_checks: how often in a row it was found idle.
         metered: the server's ``on_send`` is called for what it takes.
         number: how many the server had accepted when this one was opened.
         secured: it speaks TLS.
     """
 
-    __slots__ = ("_rest", "_server", "born", "caller", "clock", "idle_checks", "metered", "number", "secured")
+    __slots__ = (
+        "_clock", "_rest", "_server", "born", "caller", "idle_checks", "metered", "number", "secured",
+    )  # fmt: skip
 
     pauses_reading = True
 
@@ -84,7 +88,7 @@ class ServerConnection(Connection):
         self._server = server
         self.born = b""
         self.caller: Any = None
-        self.clock = PeerClock()
+        self._clock: PeerClock | None = None
         self.idle_checks = 0
         self.number = 0
         self.secured = False
@@ -107,6 +111,13 @@ class ServerConnection(Connection):
         if self.metered:
             self._server.sending(self, command)
         super().send(command)
+
+    @property
+    def clock(self) -> PeerClock:
+        """How far the client's clock is from ours, for requests that say when they were made."""
+        if self._clock is None:
+            self._clock = PeerClock()
+        return self._clock
 
     def restrain(self, allows_long: Callable[[Command], bool]) -> None:
         """Take long frames only when this allows it for their header, until :meth:`trust`."""
@@ -233,7 +244,7 @@ class RemotingServer:
         self._idle_task: asyncio.Task[None] | None = None
         # Those whose first frame has not come, and at how many looks it had begun.
         self._young: dict[ServerConnection, int] = {}
-        self._young_timer: asyncio.TimerHandle | None = None
+        self._young_task: asyncio.Task[None] | None = None
         self.tls = tls or ServerTls(runtime)
         self._entrance = Entrance(
             self.tls,
@@ -278,13 +289,11 @@ class RemotingServer:
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-        if self._idle_task is not None:
-            self._idle_task.cancel()
-            await asyncio.gather(self._idle_task, return_exceptions=True)
-            self._idle_task = None
-        if self._young_timer is not None:
-            self._young_timer.cancel()
-            self._young_timer = None
+        looking = [task for task in (self._idle_task, self._young_task) if task is not None]
+        self._idle_task = self._young_task = None
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         if self._proxies is not None:
             self._proxies.close()
         self._entrance.close()
@@ -332,27 +341,22 @@ class RemotingServer:
             if pause_s:
                 connection.rest(pause_s)
         self._young[connection] = 0
-        if self._young_timer is None:
-            self._plan_look()
+        if self._young_task is None and self._accepting:
+            self._young_task = asyncio.ensure_future(self._look_at_young())
         self._notify(self._on_open, connection)
 
-    def _plan_look(self) -> None:
-        pause_s = FIRST_FRAME_SECONDS / FIRST_FRAME_LOOKS
-        self._young_timer = asyncio.get_running_loop().call_later(pause_s, self._look_at_young)
-
-    def _look_at_young(self) -> None:
+    async def _look_at_young(self) -> None:
         """Close connections whose first frame has been on its way for too long. Silent ones become idle."""
-        self._young_timer = None
-        for connection, looks in list(self._young.items()):
-            if connection.framed:
-                del self._young[connection]
-            elif connection.half_framed:
-                if looks + 1 >= FIRST_FRAME_LOOKS:
-                    connection.end_half_frame()
-                else:
-                    self._young[connection] = looks + 1
-        if self._young:
-            self._plan_look()
+        while self._young:
+            await self._runtime.clock.sleep(FIRST_FRAME_SECONDS / FIRST_FRAME_LOOKS)
+            async for connection in in_slices(list(self._young), LOOKED_AT_ONCE):
+                if connection.framed:
+                    self._young.pop(connection, None)
+                elif connection.half_framed and connection in self._young:
+                    self._young[connection] += 1
+                    if self._young[connection] >= FIRST_FRAME_LOOKS:
+                        connection.end_half_frame()
+        self._young_task = None
 
     def recheck(self, connection: ServerConnection, command: Command) -> None:
         """See :meth:`Watch.recheck`."""
@@ -385,7 +389,9 @@ class RemotingServer:
         """Looks four times in an idle period, so that the path of a message needs no clock."""
         while True:
             await self._runtime.clock.sleep(self._idle_seconds / IDLE_CHECKS)
-            for connection in list(self._connections):
+            async for connection in in_slices(list(self._connections), LOOKED_AT_ONCE):
+                if connection.closed:
+                    continue
                 if connection.active:
                     connection.active = False
                     connection.idle_checks = 0

@@ -93,6 +93,7 @@ class RemotingConnection(Generic[W]):
         "_position",
         "_shared",
         "_tail",
+        "_wanted",
     )
 
     def __init__(
@@ -112,6 +113,8 @@ class RemotingConnection(Generic[W]):
         self._hook = hook
         self._owner = owner
         self._tail = b""
+        # How long the frame that the tail begins is known to be, at least.
+        self._wanted = 0
         self._own: memoryview | None = None
         self._own_filled = 0
         self._framed = False
@@ -148,8 +151,13 @@ class RemotingConnection(Generic[W]):
             FrameError: what came is not the protocol; the connection is of no use any more.
         """
         if self._own is None:
+            end = len(self._tail) + count
+            if end < self._wanted:
+                self._tail = bytes(self._shared[:end])
+                return None
+            self._wanted = 0
             self._buffer = self._shared
-            self._end = len(self._tail) + count
+            self._end = end
         else:
             self._own_filled += count
             if self._own_filled < len(self._own):
@@ -233,6 +241,7 @@ class RemotingConnection(Generic[W]):
         """Forget received bytes and the hook: the connection is closed."""
         self._hook = self._owner = None
         self._own = None
+        self._wanted = 0
         self._tail = b""
         self._buffer = _NOTHING
         self._position = self._end = 0
@@ -250,6 +259,10 @@ class RemotingConnection(Generic[W]):
         self._buffer = _NOTHING
         self._position = self._end = 0
         length = end - position
+        if not length:
+            self._tail = b""
+            return
+        self._wanted = 4
         if length >= 4:
             total = 4 + int.from_bytes(buffer[position : position + 4], "big")
             if total > OWN_BUFFER_FROM_BYTES:
@@ -257,8 +270,10 @@ class RemotingConnection(Generic[W]):
                 own[:length] = buffer[position:end]
                 self._own = own
                 self._own_filled = length
+                self._wanted = 0
                 self._tail = b""
                 return
+            self._wanted = total
         self._tail = bytes(buffer[position:end])
 
     @property

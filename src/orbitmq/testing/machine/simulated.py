@@ -96,6 +96,9 @@ class SimulatedHost:
         """Empty: no variable is set. The environment of the simulating process is not the machine's."""
         return ""
 
+    def give_back_memory(self) -> None:
+        """Do nothing: the memory is that of the simulating process."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRuntime(Runtime):
