@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -322,6 +323,18 @@ def test_an_uncompiled_broker_serves_and_says_that_it_is_slow(
     code, _, err = stop(process)
     assert code == 0
     assert "run uncompiled" in err
+
+
+def test_up_says_that_the_port_of_grpc_clients_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # another program of this machine has the port
+            other.bind(("127.0.0.1", 8081))
+            other.listen()
+        process = start("up", "--port", "0", "--brokers", "1", "--dir", str(tmp_path))
+        _, broker = first_line(process), first_line(process).split()[1]
+        code, out, _ = stop(process, signal.SIGTERM)
+    assert code == 0
+    assert f"Clients of RocketMQ 5: gRPC {broker} (port 8081 is taken)\n" in out
 
 
 def test_up_stops_its_processes(tmp_path: Path) -> None:

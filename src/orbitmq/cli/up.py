@@ -142,6 +142,9 @@ def _warnings(cluster: ProcessCluster) -> list[str]:
 
 
 def _started(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) -> Line:
+    from orbitmq.cluster.processes import GRPC_PORT
+
+    taken = f" (port {GRPC_PORT} is taken)" if cluster.grpc_port_is_taken else ""
     pids = ", ".join(f"{name} {process.pid}" for name, process in cluster.processes.items())
     lines = [
         f"name server  {cluster.name_server}",
@@ -152,7 +155,7 @@ def _started(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) 
         f"  export NAMESRV_ADDR={cluster.name_server}",
         "  orbitmq send greetings 'Hello, world'",
         "  orbitmq receive greetings\n",
-        f"Clients of RocketMQ 5: gRPC {cluster.grpc}",
+        f"Clients of RocketMQ 5: gRPC {cluster.grpc}{taken}",
         "Ctrl-C stops everything.",
     ]
     facts = {

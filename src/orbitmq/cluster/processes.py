@@ -100,6 +100,11 @@ class ProcessCluster:
         """Where gRPC clients find the first broker: port 8081 if that was free, else the broker's own."""
         return joined(HOST, self._grpc_port) if self._grpc_port else next(iter(self._addresses.values()))
 
+    @property
+    def grpc_port_is_taken(self) -> bool:
+        """Whether gRPC has only the broker's own port because another program has port 8081."""
+        return not self._grpc_port and "grpcServerPort" not in self._settings
+
     def settings_file(self, name: str) -> str:
         """The broker.conf of a broker; a broker that was lost starts again with it."""
         return posixpath.join(self._root, "conf", f"{name}.conf")
