@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.unit.test_replication_state import DISK_S, Link, Pair, Side, connect, cut
+from tests.unit.replication_pair import DISK_S, Link, Pair, Side, connect, cut
 
 from orbitmq.broker.change_feed import (
     DELAYS,

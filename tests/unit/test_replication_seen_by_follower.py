@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.test_replication_state import Link, Pair, connect, cut
+from tests.unit.replication_pair import Link, Pair, connect, cut
 
 from orbitmq.broker.change_feed import OFFSETS, POP_ORDERS, RESETS
 from orbitmq.broker.pop.ordered import OrderedPops

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from tests.conversation.turns import Turns
+from tests.unit.replication_pair import Pair, Side, connect
 from tests.unit.test_broker_change_feed import Tables
-from tests.unit.test_replication_state import Pair, Side, connect
 
 from orbitmq.broker.change_feed import ChangeFeed
 from orbitmq.broker.pop.state import PopState

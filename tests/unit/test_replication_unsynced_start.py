@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.unit.replication_pair import Pair, connect
 from tests.unit.test_replication_lagging_followers import lead
-from tests.unit.test_replication_state import Pair, connect
 
 from orbitmq.broker.role import Role
 from orbitmq.replication.state.outbox import MAX_ENTRIES

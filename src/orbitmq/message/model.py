@@ -316,7 +316,7 @@ class ReceivedMessage(Message):
         """This message is done.
 
         Raises:
-            ClientStateError: it did not come from a consumer that looks after its messages.
+            ClientStateError: it is not a delivery of a consumer.
         """
         return settle(self, ACK)
 

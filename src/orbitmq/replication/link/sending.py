@@ -26,7 +26,7 @@ GATHER_S = 0.005
 FAR_BYTES = 16 << 20
 FAR_STEP_BYTES = 256 * 1024
 FAR_PAUSE_S = 0.004
-# The most bytes of a step of a copy while much is written: 500 MB/s.
+# Largest step of a copy while the master is busy: 500 MB/s.
 FAR_MOST_BYTES = 2 << 20
 # If the event loop is this late, the master, its disk or its machine is busy: the pauses of a copy grow, down
 # to 8 MB/s.
