@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from orbitmq.admin.answers import Partial
+from orbitmq.admin.answers import LeftOut, Partial
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import ClusterClient, side_by_side
 from orbitmq.admin.group_settings import GroupSettings
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.admin.tables import Tables
+from orbitmq.durations import Duration, as_seconds
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import is_built_in_group
+from orbitmq.transport.errors import RequestTimeoutError
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import (
     ConsumerConnection,
@@ -25,6 +28,9 @@ from orbitmq.wire.bodies.client import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+
+# Behind the begin of a name: all names that begin so.
+ANY: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +85,37 @@ class ClientAdmin:
         self._tables = tables
 
     async def list(
-        self, *, group: str | None = None, address: str | None = None
+        self, *, group: str | None = None, address: str | None = None, within: Duration | None = None
     ) -> Partial[Sequence[ConnectedClient]]:
         """The connected producers and consumers, of one group or of all but RocketMQ's own.
 
         Args:
+            group: its name, or the begin of several names with ``*`` behind it.
             address: of a live broker; only its connections are listed.
+            within: seconds for asking about the consumers of several groups: Apache's brokers are asked about
+                each group. Those that were not asked are told as a broker that is left out.
 
         Raises:
             ValidationError: no broker is registered at ``address``.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
+        limit_s = None if within is None else as_seconds(within)
         answers = await self._cluster.at_each(
-            await self._brokers(address), lambda broker: self._at(broker, group)
+            await self._brokers(address), lambda broker: self._at(broker, group, limit_s)
         )
         found: dict[tuple[str, str, str], ConnectedClient] = {}
-        for broker, clients in answers.pairs:
+        missing: list[LeftOut] = []
+        for broker, (clients, unasked) in answers.pairs:
+            if unasked:
+                late = RequestTimeoutError(f"{unasked} within {limit_s:g} s")
+                missing.append(LeftOut(broker.name, broker.address, str(late), late))
             for one in clients:
                 key = (one.role, one.group, one.client_id)
                 known = found.get(key)
                 brokers = [*(known.brokers if known else ()), broker.name]
                 found[key] = ConnectedClient(*key, one.address, one.language, one.version, brokers)
-        return answers.partial([found[key] for key in sorted(found)])
+        whole = answers.partial([found[key] for key in sorted(found)])
+        return Partial(whole.found, (*whole.left_out, *missing), whole.text)
 
     async def show(self, group: str, client_id: str, *, stacks: bool = False) -> Partial[RunningClient]:
         """What a consumer says of itself, through a broker that it is connected to.
@@ -142,26 +157,32 @@ class ClientAdmin:
             raise ValidationError(f"address: no broker is registered at {address[:80]}")
         return found
 
-    async def _at(self, broker: BrokerInfo, group: str | None) -> Sequence[ConnectedClient]:
-        """The clients of a broker. An Apache broker is asked for the consumers of each group."""
+    async def _at(
+        self, broker: BrokerInfo, group: str | None, limit_s: float | None
+    ) -> tuple[Sequence[ConnectedClient], str]:
+        """The clients of a broker, and which groups it was not asked about. An Apache broker is asked for the
+        consumers of each group.
+        """
         consumers: Mapping[str, Sequence[ListedConnection]] | None
-        if group is not None:
+        unasked = ""
+        if group is not None and not group.endswith(ANY):
             told, online = await asyncio.gather(self._told(broker), self._online(broker, group))
             consumers = {group: online}
         else:
             told = await self._told(broker, {"consumers": "true"})
             consumers = told.consumers
             if consumers is None:
-                consumers = await self._consumers(broker)
+                consumers, unasked = await self._consumers(broker, group, limit_s)
         found: list[tuple[str, str, ProducerInfo | ListedConnection, str]] = [
             *(("producer", name, one, one.remote_ip) for name, some in told.data.items() for one in some),
             *(("consumer", name, one, one.client_addr) for name, some in consumers.items() for one in some),
         ]
-        return [
+        clients = [
             ConnectedClient(role, name, one.client_id, address, one.language, one.version, ())
             for role, name, one, address in found
-            if name == group or (group is None and not is_built_in_group(name))
+            if _is_meant(name, group)
         ]
+        return clients, unasked
 
     async def _told(self, broker: BrokerInfo, fields: Mapping[str, str] | None = None) -> ProducerTableInfo:
         """The producers of a broker; with the field ``consumers`` an OrbitMQ broker adds its consumers. A
@@ -173,12 +194,34 @@ class ClientAdmin:
         )
         return ProducerTableInfo() if answer is None else ProducerTableInfo.decode(answer.body)
 
-    async def _consumers(self, broker: BrokerInfo) -> Mapping[str, Sequence[ListedConnection]]:
-        names = [name for name in await self._tables.of(broker) if not is_built_in_group(name)]
-        online = await side_by_side(names, lambda name: self._online(broker, name))
-        return dict(zip(names, online, strict=True))
+    async def _consumers(
+        self, broker: BrokerInfo, group: str | None, limit_s: float | None
+    ) -> tuple[Mapping[str, Sequence[ListedConnection]], str]:
+        """The consumers of each group, and which groups were not asked about in time."""
+        found: dict[str, Sequence[ListedConnection]] = {}
+        names: Sequence[str] | None = None
+
+        async def look(name: str) -> None:
+            found[name] = await self._online(broker, name)
+
+        try:
+            async with asyncio.timeout(limit_s):
+                names = [name for name in await self._tables.of(broker) if _is_meant(name, group)]
+                await side_by_side(names, look)
+        except TimeoutError:
+            if names is None:
+                return {}, "its groups were not listed"
+            return dict(found), f"{len(names) - len(found):,} of {len(names):,} groups were not asked about"
+        return found, ""
 
     async def _online(self, broker: BrokerInfo, group: str) -> Sequence[ListedConnection]:
         request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
         answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE)
         return [] if answer is None else ConsumerConnection.decode(answer.body).connection_set
+
+
+def _is_meant(name: str, group: str | None) -> bool:
+    """Whether a group is one of those asked for; RocketMQ's own are only if they are named."""
+    if group is None or group.endswith(ANY):
+        return name.startswith((group or ANY)[:-1]) and not is_built_in_group(name)
+    return name == group

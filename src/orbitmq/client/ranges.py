@@ -127,6 +127,7 @@ RANGES: Mapping[str, Range] = {
     "Admin.rate": Range(1, 1_000_000, "messages a second"),
     "Admin.limit": Range(1, 2**62),
     "Admin.max_redrives": Range(1, 1_000_000),
+    "Admin.within": _TIMEOUT,
 }
 
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, BrokerSetting, BrokerState, ConnectedClient, Partial
+from orbitmq.admin import Admin, BrokerSetting, BrokerState
 from orbitmq.console.asking import Sight, names, optional
-from orbitmq.console.clients import COLUMNS, rows_of
+from orbitmq.console.clients import CLIENTS_S, COLUMNS, rows_of
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Page, Row, Table, path_of, said
 from orbitmq.console.overview import broker_row, broker_rows, columns_of
@@ -18,8 +18,6 @@ from orbitmq.durations import instant
 from orbitmq.message.numbers import whole_number
 from orbitmq.wording import masked
 
-# How much of the page's deadline may be used for the connections: consumers are asked for by group.
-CONNECTIONS_S: Final = 1.6
 # Connections on the page; the page of all clients can be searched and has all.
 MOST_CONNECTIONS: Final = 100
 PAIRS: Final = (Column("name", "code"), Column("value", "long"))
@@ -56,7 +54,7 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         admin.brokers.runtime(address),
         admin.brokers.setting_details(address),
         admin.brokers.replicas(known[0].name),
-        _connections(admin, address),
+        optional(admin.clients.list(address=address, within=CLIENTS_S), ()),
     )
     own = next(one for one in replicas if one.broker.address == address)
     row = broker_row(own, state, history.disks.note(now_ms, address, state))
@@ -70,15 +68,15 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
             ("out_rate", row["out_rate"], "number"),
             ("disk_used", row["disk_used"], "share"),
             ("full_in", row["full_in"], "seconds"),
-            ("connections", None if clients is None else len(clients.found), "number"),
+            ("connections", None if clients.left_out else len(clients.found), "number"),
         )
     )
     copies = list(map(_replica, replicas))
     connected = Table(
         "connections",
         [column for column in COLUMNS if column.key != "brokers"],
-        rows_of(clients.found[:MOST_CONNECTIONS]) if clients else [],
-        "no_clients" if clients else "connections_late",
+        rows_of(clients.found[:MOST_CONNECTIONS]),
+        "no_clients",
     )
     blocks = (
         facts,
@@ -88,21 +86,12 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         _settings(address, settings),
         Table("state", PAIRS, [{"name": name, "value": value} for name, value in sorted(state.items())]),
     )
-    left_out = names(clients.left_out if clients else ())
-    more = clients is not None and len(clients.found) > MOST_CONNECTIONS
+    left_out = names(clients.left_out)
+    more = len(clients.found) > MOST_CONNECTIONS
     notes = [said("connections_more", n=MOST_CONNECTIONS)] if more else []
     if any(one.live is None for one in settings.values()):
         notes.append(said("live_unknown"))
     return Page("brokers", f"{known[0].name} ({address})", None, blocks, (), notes, left_out)
-
-
-async def _connections(admin: Admin, address: str) -> Partial[Sequence[ConnectedClient]] | None:
-    """The clients that are connected to a broker; ``None``: it has too many groups to know in time."""
-    try:
-        async with asyncio.timeout(CONNECTIONS_S):
-            return await optional(admin.clients.list(address=address), ())
-    except TimeoutError:
-        return None
 
 
 def _replica(one: BrokerState) -> Row:

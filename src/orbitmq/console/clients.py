@@ -7,8 +7,10 @@ from typing import Final
 
 from orbitmq.admin import Admin, ConnectedClient
 from orbitmq.console.asking import names
-from orbitmq.console.model import Column, Link, Page, Row, Table, path_of, said
+from orbitmq.console.model import Column, Field, Form, Link, Page, Row, Table, path_of, said
 
+# How much of a page's deadline may be used for asking Apache's brokers about the consumers of each group.
+CLIENTS_S: Final = 1.5
 COLUMNS: Final = (
     Column("client", "code", "/clients/{group}?id={client}&role={role}"),
     Column("role"),
@@ -20,11 +22,16 @@ COLUMNS: Final = (
 )
 
 
-async def clients(admin: Admin) -> Page:
-    answer = await admin.clients.list()
+async def clients(admin: Admin, group: str) -> Page:
+    """All clients, or those of a group or of groups whose names begin alike, as far as they are known in
+    time.
+    """
+    answer = await admin.clients.list(group=group or None, within=CLIENTS_S)
     rows = rows_of(answer.found)
+    form = Form("/clients", "search", (Field("group", value=group, hint="hint_groups"),), title="of_group")
     table = Table("clients", COLUMNS, rows, "no_clients", long=True)
-    return Page("clients", "", said("count_clients", n=len(rows)), (table,), left_out=names(answer.left_out))
+    sentence = said("count_clients", n=len(rows))
+    return Page("clients", "", sentence, (form, table), left_out=names(answer.left_out))
 
 
 def rows_of(found: Sequence[ConnectedClient]) -> list[Row]:

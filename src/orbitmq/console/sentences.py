@@ -250,10 +250,6 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "The first {n} connections are shown; the page of the clients has all.",
         "仅显示前 {n} 个连接；全部见客户端页面。",
     ),
-    "connections_late": (
-        "The broker did not list its connections in time: see the pages of the groups.",
-        "该 Broker 未能及时提供其连接：请查看消费组页面。",
-    ),
     "no_clients": ("No client is connected.", "没有已连接的客户端。"),
     "no_client_queues": ("The consumer has no queue.", "该消费者没有队列。"),
     "no_stacks": ("The consumer does not report its stacks.", "该消费者不提供线程栈。"),

@@ -112,6 +112,9 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             return await timers.timer(admin, query["id"].strip())
         if first == "traces":
             return await _trace(cluster, query["id"], query) if query.get("id") else traces.trace_form()
+        if first == "clients":
+            group = query.get("group", "").strip()
+            return await cluster.asker.page((first, group), lambda sight: clients.clients(sight.admin, group))
         makers: Mapping[str, Callable[[Sight], Awaitable[Page]]] = {
             "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
             "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
@@ -119,7 +122,6 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
             "groups": groups.groups,
             "dead-letters": lambda sight: letters.all_letters(sight.admin),
             "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
-            "clients": lambda sight: clients.clients(sight.admin),
             "timers": lambda sight: timers.timers(sight.admin),
             "access": lambda sight: access.access(sight.admin),
         }

@@ -353,6 +353,11 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "clean": ("Delete its offsets", "删除位点"),
     "chosen": ("Chosen ones", "所选"),
     "rate": ("Messages a second", "每秒消息数"),
+    "of_group": ("Clients of a group", "某消费组的客户端"),
+    "hint_groups": (
+        "Empty: all. billing, or billing* for all that begin so",
+        "空：全部。billing，或 billing* 表示前缀",
+    ),
     "hint_topic": ("Letters, digits, % | _ -, up to 127", "字母、数字、% | _ -，最多 127 个"),
     "hint_queues": ("On each broker. Fewer than now is refused", "每个 Broker 上。不能减少"),
     "hint_type": ("Empty: any", "空：任意"),
