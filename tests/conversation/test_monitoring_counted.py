@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
@@ -371,6 +372,32 @@ async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer
     assert number("pull_message", "topic_not_exist") == 1
     assert number("update_and_create_topic") == 1
     assert part(found, name, "bucket", request_code="send_message_v2", le="3000") == 3
+
+
+@pytest.mark.behaviour("MX-23")
+@pytest.mark.broker(**ON, flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=1000)
+async def test_answers_of_the_fast_path_that_wait_for_the_disk_are_timed_until_they_go(
+    broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    await peer.sent(topic="T")
+    threads, later = broker.runtime.threads, asyncio.get_running_loop().call_later
+    sync, seconds = threads.sync, 0.05
+    monkeypatch.setattr(threads, "sync", lambda segments, done: later(seconds, sync, segments, done))
+    assert (await peer.send(topic="T")).code == ResponseCode.SUCCESS
+    seconds = 3.0
+    assert (await peer.send(topic="T")).code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert broker.services.counters.fast_in == 3
+    name = "rocketmq_rpc_latency_milliseconds"
+    for _ in range(2):  # a scrape changes nothing
+        found = await scrape(broker)
+        sends = {"request_code": "send_message_v2", "result": "success"}
+        assert part(found, name, "count", response_code="success", **sends) == 2
+        assert part(found, name, "bucket", response_code="success", le="10", **sends) == 1
+        assert part(found, name, "bucket", response_code="success", le="100", **sends) == 2
+        assert 50 <= part(found, name, "sum", response_code="success", **sends) < 110
+        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="2000", **sends) == 1
+        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="1000", **sends) == 0
 
 
 async def test_without_metrics_nothing_is_timed(broker: Broker, peer: BrokerPeer) -> None:

@@ -8,7 +8,7 @@ not timed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
 from typing import Final
@@ -33,17 +33,30 @@ class RpcTimes:
     """Notes times.
 
     Attributes:
-        found: by the names of request and answer, and by the result.
+        tellers: called before times are read: each adds what it noted.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.found: defaultdict[tuple[str, str, str], Histogram] = defaultdict(partial(Histogram, BOUNDS_MS))
+        self.tellers: list[Callable[[], None]] = []
+        self._found: defaultdict[tuple[str, str, str], Histogram] = defaultdict(partial(Histogram, BOUNDS_MS))
 
     def note(self, request: int, answer: int, began: float, times: int = 1, result: str = DONE) -> None:
         """Requests of one code were answered; they came at ``began`` (monotonic seconds)."""
         key = _REQUESTS.get(request, "other"), _ANSWERS.get(answer, "other"), result
-        self.found[key].note(int((self.clock.monotonic() - began) * 1000), times)
+        self._found[key].note(int((self.clock.monotonic() - began) * 1000), times)
+
+    def add(self, request: int, counts: Sequence[int], total_ms: int) -> None:
+        """Requests of one code were answered with success: their number by :data:`BOUNDS_MS`, their time."""
+        histogram = self._found[_REQUESTS[request], _ANSWERS[ResponseCode.SUCCESS], DONE]
+        histogram.counts = [ours + theirs for ours, theirs in zip(histogram.counts, counts, strict=True)]
+        histogram.total += total_ms
+
+    def read(self) -> Mapping[tuple[str, str, str], Histogram]:
+        """The times so far, by the names of request and answer, and by the result."""
+        for tell in self.tellers:
+            tell()
+        return self._found
 
     def watch(self, handle: Handler, connection: ServerConnection, command: Command) -> Answer:
         """The answer of ``handle``; the time that it took is noted."""

@@ -27,7 +27,7 @@ from orbitmq.broker.fast_path.frames import FastFrames
 from orbitmq.broker.fast_path.held_frame import HeldFrame, Resume
 from orbitmq.broker.fast_path.keys import NOBODY, SignedCaller
 from orbitmq.broker.fast_path.permits import Permits
-from orbitmq.broker.fast_path.timed import Chunk
+from orbitmq.broker.fast_path.timed import FastTimes
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.groups import SubscriptionGroups
@@ -87,9 +87,9 @@ class FastPath:
         times: RpcTimes | None,
         resume: Resume,
     ) -> None:
-        self._times = times
-        # The chunk whose requests are timed.
-        self._chunk: Chunk | None = None
+        self._times = None if times is None else FastTimes(times)
+        # Whether the requests of the present chunk are timed.
+        self._timing = False
         # Without metrics a chunk pays nothing for them.
         self.on_chunk = self._on_chunk if times is None else self._on_timed_chunk
         self._config = config
@@ -332,14 +332,15 @@ class FastPath:
     # -- for every chunk -------------------------------------------------------------------------------
 
     def _on_timed_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        assert self._times is not None
-        frames = self._frames
-        self._chunk = chunk = Chunk(self._times, frames, connection.write)
+        times, frames = self._times, self._frames
+        assert times is not None
+        times.begin(frames)
+        self._timing = True
         try:
             return self._on_chunk(connection, buffer, start, end)
         finally:
-            self._chunk = None
-            chunk.end(frames)
+            self._timing = False
+            times.end(frames)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
@@ -434,8 +435,8 @@ class FastPath:
         if left & layout.LEFT_LATER:
             release: Release = connection.write
             late: Late = with_code
-            if self._chunk is not None:
-                answers = self._chunk.answers(frames)
+            if self._timing and self._times is not None:
+                answers = self._times.answers(frames, release)
                 release, late = answers.write, answers.late
             self._durability.when_safe(
                 store.appender.end, release, frames.later.take(), late, connection.abort

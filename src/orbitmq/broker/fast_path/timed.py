@@ -1,87 +1,144 @@
-"""Times of the requests of a chunk: differences of the fast path's counters, noted when answers may go."""
+# cython: annotation_typing=False
+"""Times of the fast path's requests: differences of its counters, noted once for each chunk.
+
+A chunk costs two looks at the clock. Its numbers are added up here until a scrape moves them to those of
+the handlers.
+
+Typed in ``timed.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from array import array
+from typing import TYPE_CHECKING, Any
 
 from orbitmq.broker.durability import RESPONSE_CODES, with_code
-from orbitmq.broker.rpc_times import RpcTimes
-from orbitmq.store import PutStatus
+from orbitmq.broker.rpc_times import BOUNDS_MS
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.broker.fast_path.frames import FastFrames
+    from orbitmq.broker.rpc_times import RpcTimes
+    from orbitmq.store import PutStatus
 
-SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+CODES = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+)
+V1, V2, BATCHES, PULLS, LITE_PULLS = 0, 1, 2, 3, 4
+# Of each code: the requests by their time, those above all bounds, and the sum of the times in ms.
+BOUNDS = len(BOUNDS_MS)
+TOTAL = BOUNDS + 1
+WIDTH = BOUNDS + 2
+SUCCESS = int(ResponseCode.SUCCESS)
 
 
-def _sends(frames: FastFrames) -> tuple[int, int, int]:
-    sends = frames.sends
-    return sends.answered_v1, sends.answered_v2, sends.answered_batches
+class FastTimes:
+    """Notes the times of chunks, which come one after the other."""
 
+    def __init__(self, times: RpcTimes) -> None:
+        self.times = times
+        self.monotonic = times.clock.monotonic
+        self.bounds = array("q", BOUNDS_MS)
+        self.noted = array("q", bytes(8 * len(CODES) * WIDTH))
+        self.began = 0.0
+        self.v1 = self.v2 = self.batches = self.found = self.lite = 0
+        times.tellers.append(self.tell)
 
-class Chunk:
-    """One chunk, from its arrival on.
+    def begin(self, frames: FastFrames) -> None:
+        """A chunk has come; :meth:`end` has to follow."""
+        self.began = self.monotonic()
+        self._look(frames)
 
-    Args:
-        write: sends answers to its client.
-    """
+    def _look(self, frames: FastFrames) -> None:
+        self.v1 = frames.sends.answered_v1
+        self.v2 = frames.sends.answered_v2
+        self.batches = frames.sends.answered_batches
+        self.found = frames.pulls.found
+        self.lite = frames.pulls.found_lite
 
-    __slots__ = ("_began", "_lite", "_pulls", "_sends", "_times", "_write")
+    def answers(self, frames: FastFrames, send: Callable[[bytes], object]) -> TimedAnswers:
+        """The sends since the last call, whose answers wait until the log is safe.
 
-    def __init__(self, times: RpcTimes, frames: FastFrames, write: Callable[[bytes], None]) -> None:
-        self._times = times
-        self._write = write
-        self._began = times.clock.monotonic()
-        self._sends = _sends(frames)
-        self._pulls, self._lite = frames.pulls.found, frames.pulls.found_lite
-
-    def _new_sends(self, frames: FastFrames) -> list[int]:
-        now, before = _sends(frames), self._sends
-        self._sends = now
-        return [ours - theirs for ours, theirs in zip(now, before, strict=True)]
-
-    def answers(self, frames: FastFrames) -> Answers:
-        """Note the sends since the last call: their answers wait until the log is safe."""
-        return Answers(self._times, self._write, self._began, self._new_sends(frames))
+        Args:
+            send: sends answers to the client.
+        """
+        made = TimedAnswers(self, send)
+        made.began = self.began
+        made.v1 = frames.sends.answered_v1 - self.v1
+        made.v2 = frames.sends.answered_v2 - self.v2
+        made.batches = frames.sends.answered_batches - self.batches
+        self.v1 = frames.sends.answered_v1
+        self.v2 = frames.sends.answered_v2
+        self.batches = frames.sends.answered_batches
+        return made
 
     def end(self, frames: FastFrames) -> None:
         """Note the time of the answers that need not wait: all of them are written."""
-        for code, number in zip(SENDS, self._new_sends(frames), strict=True):
-            if number:
-                self._times.note(code, ResponseCode.SUCCESS, self._began, number)
-        lite = frames.pulls.found_lite - self._lite
-        for code, number in (
-            (RequestCode.LITE_PULL_MESSAGE, lite),
-            (RequestCode.PULL_MESSAGE, frames.pulls.found - self._pulls - lite),
-        ):
-            if number:
-                self._times.note(code, ResponseCode.SUCCESS, self._began, number)
+        lite = frames.pulls.found_lite - self.lite
+        self.note(
+            self.began,
+            frames.sends.answered_v1 - self.v1,
+            frames.sends.answered_v2 - self.v2,
+            frames.sends.answered_batches - self.batches,
+            frames.pulls.found - self.found - lite,
+            lite,
+        )
+
+    def note(self, began: float, v1: int, v2: int, batches: int, pulls: int, lite: int) -> None:
+        """So many requests of each code, which came at ``began``, were answered with success."""
+        if v1 + v2 + batches + pulls + lite == 0:
+            return
+        ms = int((self.monotonic() - began) * 1000)
+        place = 0
+        while place < BOUNDS and ms > self.bounds[place]:
+            place += 1
+        self._add(V1, place, ms, v1)
+        self._add(V2, place, ms, v2)
+        self._add(BATCHES, place, ms, batches)
+        self._add(PULLS, place, ms, pulls)
+        self._add(LITE_PULLS, place, ms, lite)
+
+    def _add(self, code: int, place: int, ms: int, number: int) -> None:
+        self.noted[code * WIDTH + place] += number
+        self.noted[code * WIDTH + TOTAL] += number * ms
+
+    def tell(self) -> None:
+        """Move what was noted to the broker's times."""
+        for number, code in enumerate(CODES):
+            row = [self.noted[number * WIDTH + place] for place in range(WIDTH)]
+            if any(row):
+                self.times.add(code, row[:TOTAL], row[TOTAL])
+        for place in range(len(self.noted)):
+            self.noted[place] = 0
 
 
-class Answers:
+class TimedAnswers:
     """Answers to sends that wait."""
 
-    __slots__ = ("_began", "_numbers", "_times", "_told", "_write")
-
-    def __init__(
-        self, times: RpcTimes, write: Callable[[bytes], None], began: float, numbers: list[int]
-    ) -> None:
-        self._times = times
-        self._write = write
-        self._began = began
-        self._numbers = numbers
-        self._told = int(ResponseCode.SUCCESS)
+    def __init__(self, times: FastTimes, send: Callable[[bytes], object]) -> None:
+        self.times = times
+        self.send = send
+        self.began = 0.0
+        self.v1 = self.v2 = self.batches = 0
+        self.told = SUCCESS
 
     def write(self, data: bytes) -> None:
         """Note the time of the answers that waited, and write them."""
-        self._write(data)
-        for code, number in zip(SENDS, self._numbers, strict=True):
+        self.send(data)
+        if self.told == SUCCESS:
+            self.times.note(self.began, self.v1, self.v2, self.batches, 0, 0)
+            return
+        for code, number in zip(CODES, (self.v1, self.v2, self.batches), strict=False):
             if number:
-                self._times.note(code, self._told, self._began, number)
+                self.times.times.note(code, self.told, self.began, number)
 
-    def late(self, data: bytes, status: PutStatus) -> bytes:
+    def late(self, data: bytes, status: PutStatus) -> Any:
         """The answers with the code of this status."""
-        self._told = int(RESPONSE_CODES[status])
+        self.told = int(RESPONSE_CODES[status])
         return with_code(data, status)

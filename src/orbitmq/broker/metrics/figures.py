@@ -156,7 +156,7 @@ class Figures:
         )
         if self._doors.times is None:
             return
-        for (request, response, result), found in self._doors.times.found.items():
+        for (request, response, result), found in self._doors.times.read().items():
             family.add_histogram(
                 found,
                 protocol_type=REMOTING,
