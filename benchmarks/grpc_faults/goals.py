@@ -37,29 +37,31 @@ class Figure:
 
 
 FIGURES: Final = (
-    Figure("killed", "elsewhere_s", "its messages are elsewhere after, s", share=0.25),
-    Figure("slow", "twice", "messages twice", most=0),
-    Figure("lost answer", "next_try_s", "all messages have come after its end, s", share=0.5),
-    Figure("lost answer", "out_of_order", "messages out of order", most=0),
-    Figure("lost answer", "twice", "messages twice", most=0),
+    Figure("killed", "elsewhere_s", "time until another consumer has its messages, s", share=0.25),
+    Figure("slow", "twice", "messages that were delivered twice", most=0),
+    Figure("lost answer", "next_try_s", "after that: time until it has all messages, s", share=0.5),
+    Figure("lost answer", "out_of_order", "messages received out of order", most=0),
+    Figure("lost answer", "twice", "messages received twice", most=0),
     Figure("broker killed", "lost", "messages lost", most=0),
-    Figure("broker killed", "repeated", "transactions repeated", most=0),
-    Figure("broker killed", "send_gap_s", "longest gap of sends, s", share=0.5),
-    Figure("broker killed", "receive_gap_s", "longest gap of receives, s", share=0.5),
-    Figure("one dead", "not_sent", "of 10 messages not sent", most=0),
+    Figure("broker killed", "repeated", "transactions whose message is stored more than once", most=0),
+    Figure("broker killed", "send_gap_s", "longest time between two successful sends, s", share=0.5),
+    Figure("broker killed", "receive_gap_s", "longest time between two received messages, s", share=0.5),
+    Figure("one dead", "not_sent", "messages that could not be sent, of 10", most=0),
     Figure("master lost", "lost", "messages lost", most=0),
-    Figure("master lost", "remoting_send_gap_s", "longest gap of sends over remoting, s"),
-    Figure("master lost", "send_gap_more_s", "over gRPC longer by, s", most=2),
-    Figure("master lost", "remoting_receive_gap_s", "longest gap of receives over remoting, s"),
-    Figure("master lost", "receive_gap_more_s", "over gRPC longer by, s", most=2),
+    Figure("master lost", "remoting_send_gap_s", "remoting: longest time between two successful sends, s"),
+    Figure("master lost", "send_gap_more_s", "gRPC: how much longer than over remoting, s", most=2),
+    Figure(
+        "master lost", "remoting_receive_gap_s", "remoting: longest time between two received messages, s"
+    ),
+    Figure("master lost", "receive_gap_more_s", "gRPC: how much longer than over remoting, s", most=2),
 )
 TITLES: Final = {
-    "killed": "a consumer is killed",
-    "slow": "slow handlers, one consumer cut off for 5 s",
-    "lost answer": "the answer to a FIFO receive is lost for 40 s",
-    "broker killed": "a broker is killed under load, and back",
-    "one dead": "one of two brokers is dead while a client starts",
-    "master lost": "a master is lost, its slave acts, the master is back",
+    "killed": "a consumer is killed while it handles messages",
+    "slow": "messages are handled for minutes, and one of two consumers loses its network for 5 s",
+    "lost answer": "a FIFO consumer gets no answers for 40 s",
+    "broker killed": "a broker is killed under load and started again",
+    "one dead": "a producer starts while one of two brokers is dead",
+    "master lost": "a master is killed, its slave takes over, the master comes back",
 }
 
 

@@ -33,17 +33,17 @@ def test_a_figure_keeps_the_limits_that_can_be_told(
 
 def test_a_fault_that_one_side_did_not_play_shows_the_others_figures() -> None:
     lines = {line[0]: line[2:] for line in rows(SIDES)}
-    assert lines["a consumer is killed"] == ["10", "39", "0.26", "<= 0.25 of Apache's", "**no**"]
-    assert lines["slow handlers, one consumer cut off for 5 s"] == ["0", "-", "", "0", "yes"]
+    assert lines[TITLES["killed"]] == ["10", "39", "0.26", "<= 0.25 of Apache's", "**no**"]
+    assert lines[TITLES["slow"]] == ["0", "-", "", "0", "yes"]
     assert len(lines) == 2
-    assert reasons(SIDES) == ["slow handlers, one consumer cut off for 5 s, Apache: no consumer starts"]
+    assert reasons(SIDES) == [f"{TITLES['slow']}, Apache: no consumer starts"]
 
 
 def test_a_limit_that_is_not_kept_fails_and_so_does_a_fault_without_figures() -> None:
     sides = {**SIDES, "ours": {"killed": KILLED, "slow": "ServerError: it ended"}}
     assert failures(sides) == [
-        "slow handlers, one consumer cut off for 5 s: ServerError: it ended",
-        "a consumer is killed: its messages are elsewhere after, s: 10, Apache 39, goal <= 0.25 of Apache's",
+        f"{TITLES['slow']}: ServerError: it ended",
+        f"{TITLES['killed']}: {FIGURES[0].title}: 10, Apache 39, goal <= 0.25 of Apache's",
     ]
 
 
