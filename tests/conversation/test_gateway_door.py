@@ -195,7 +195,7 @@ async def test_byte_by_byte_and_large_bodies(runtime: SimulatedRuntime) -> None:
 async def gone(call: Call) -> None:
     """Return when the client of a call is gone."""
     happened = asyncio.Event()
-    call.gone.call(happened.set)
+    call.when_gone(happened.set)
     await happened.wait()
 
 

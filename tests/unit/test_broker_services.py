@@ -283,6 +283,21 @@ def test_silent_clients_are_closed() -> None:
     assert [c.client_id for c in manager.producers("pg")] == ["lively"]
 
 
+def test_clients_of_another_door_are_left_to_that_door() -> None:
+    clock = Clock()
+    manager = ClientManager(clock, Events(), expire_ms=120_000)
+    one, member = client("one"), client("two")
+    one.remoting = False
+    manager.register_consumer(one, consumer("T"))
+    told_before = told(one)
+    manager.register_consumer(member, consumer("T"))
+    clock.ms += 100_000
+    manager.register_consumer(member, consumer("T"))
+    clock.ms += 30_000
+    assert manager.expire() == 0
+    assert (told(one), manager.consumer_groups()["g"]) == (told_before, [one, member])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_clients_come_and_go_as_in_a_simple_book(seed: int) -> None:
     """Against a book of (connection, role, group) and the time of its last heartbeat."""

@@ -166,7 +166,7 @@ def _counts(broker: Broker) -> dict[str, int]:
     return {
         "connections": len(shared.connections),
         "calls": shared.running,
-        "waiting calls": len(shared.waiting),
+        "waiting calls": shared.waiting,
         "clients": len(service._clients),
         "held receives": len(receives._waiting),
         "held pops": len(receives._pops._held),

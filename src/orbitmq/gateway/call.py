@@ -54,38 +54,6 @@ class CallError(Exception):
         self.message = message
 
 
-class Signal:
-    """Something that happens once, and what is called then: an asyncio.Event takes 800 bytes."""
-
-    __slots__ = ("_function", "_happened")
-
-    def __init__(self) -> None:
-        self._happened = False
-        self._function: Callable[[], object] | None = None
-
-    def is_set(self) -> bool:
-        """Whether it has happened."""
-        return self._happened
-
-    def set(self) -> None:
-        """It happens."""
-        self._happened = True
-        function, self._function = self._function, None
-        if function is not None:
-            function()
-
-    def call(self, function: Callable[[], object]) -> None:
-        """Call this function, instead of another one, when it happens; at once if it has happened."""
-        if self._happened:
-            function()
-        else:
-            self._function = function
-
-    def forget(self) -> None:
-        """Call nothing."""
-        self._function = None
-
-
 class Call(Protocol):
     """One call of a client.
 
@@ -94,16 +62,26 @@ class Call(Protocol):
         metadata: the request's headers, their names in lower case; empty when a call waits without a task.
         peer: the client's address, host:port.
         timeout_ms: from the header grpc-timeout; None when there is none.
-        gone: set when the client reset the stream, when its connection ended, or at the call's deadline.
+        gone: whether the client reset the stream, its connection ended, or the call's deadline has passed.
     """
 
     method: str
     metadata: Mapping[str, str]
     timeout_ms: int | None
-    gone: Signal
+
+    @property
+    def gone(self) -> bool: ...
 
     @property
     def peer(self) -> str: ...
+
+    def when_gone(self, function: Callable[[], object] | None) -> None:
+        """Call this function, instead of another one, when the call is gone; at once if it is gone already.
+
+        Args:
+            function: None: call nothing.
+        """
+        ...
 
     async def read(self) -> bytes | None:
         """The next request message, unpacked; None at the end of the client's side.

@@ -37,7 +37,6 @@ class Caller:
     Attributes:
         version: of the client's library, as the client says.
         address: host:port of its side of the connection.
-        timeout_ms: how long it waits for the answer; None: as long as it takes.
         user: the access key; empty: it has none.
         authorization: as the client sent it, for the check; None: it sent none, or nothing is checked.
     """
@@ -46,7 +45,6 @@ class Caller:
     language: Language
     version: str
     address: str
-    timeout_ms: int | None
     user: str
     authorization: Authorization | None
 
@@ -107,7 +105,6 @@ def _caller(call: Call, *, checked: bool) -> Caller:
         _LANGUAGES.get(language, Language.OTHER),
         intern(call.metadata.get("x-mq-client-version", "")[:MAX_VERSION]),
         call.peer,
-        call.timeout_ms,
         "" if sent is None else intern(sent.access_key),
         sent if checked else None,
     )

@@ -139,6 +139,15 @@ class Calls:
         if call.direct is None:
             self._start(call, handler)
 
+    def _wait_for(self, call: StreamCall) -> None:
+        call.waits = True
+        self._shared.waiting += 1
+
+    def _wait_no_more(self, call: StreamCall) -> None:
+        if call.waits:
+            call.waits = False
+            self._shared.done()
+
     def _count(self, call: StreamCall) -> None:
         """Count a call among those under way."""
         call.counts = True
@@ -172,7 +181,7 @@ class Calls:
 
     def _listen(self, call: StreamCall, opens: Open) -> None:
         """Begin a call whose messages come one after the other, without a task."""
-        self._shared.waiting[call] = None
+        self._wait_for(call)
         try:
             call.listener = opens(call)
             if call.ended and call.listener is not None:
@@ -205,7 +214,7 @@ class Calls:
                 self._start(call, handler)
             return
         call.handler = None
-        self._shared.waiting[call] = None
+        self._wait_for(call)
         try:
             begun = begin(call, message, call.reply)
         except CallError as error:
@@ -216,11 +225,11 @@ class Calls:
             if begun:
                 call.begun()
             else:
-                self._shared.done(call)
+                self._wait_no_more(call)
                 self._start(call, handler)
 
     def go_on(self, call: StreamCall, handler: Handler) -> None:
-        self._shared.done(call)
+        self._wait_no_more(call)
         if not call.counts:
             # The call has ended already: its handler learns that from ``gone``, and counts while it runs.
             self._count(call)
@@ -289,7 +298,8 @@ class Calls:
             if not call.ended:
                 self._engine.reset(call.stream, NO_ERROR)
             if call.arrival is not None and status is GrpcStatus.OK:
-                self._shared.waiting[self._arrivals] = None
+                if not self._arrivals:
+                    self._shared.waiting += 1
                 self._arrivals.add(call.stream, call.arrival)
                 call.arrival = None
         self._end(call.stream)
@@ -301,7 +311,7 @@ class Calls:
 
     def _all_arrived(self) -> None:
         """The client has all answers that it was to acknowledge."""
-        self._shared.done(self._arrivals)
+        self._shared.done()
         self._line.idle()
 
     def _end(self, stream: int) -> None:
@@ -312,7 +322,7 @@ class Calls:
                 call.counts = False
                 self.running -= 1
                 self._shared.running -= 1
-                self._shared.done(call)
+                self._wait_no_more(call)
             self._writing.pop(call, None)
             call.lost()
             if not self._calls and not self._plain:
@@ -331,7 +341,7 @@ class Calls:
     def wait_for_plain(self, calls: PlainCalls) -> None:
         """Count plain calls until their work is flushed to the disk, or has failed."""
         self._plain[calls] = None
-        self._shared.waiting[calls] = None
+        self._shared.waiting += 1
         self.running += len(calls.streams)
         self._shared.running += len(calls.streams)
         limits = [limit for limit in calls.timeouts_ms if limit]
@@ -359,7 +369,7 @@ class Calls:
         del self._plain[calls]
         self.running -= len(calls.streams)
         self._shared.running -= len(calls.streams)
-        self._shared.done(calls)
+        self._shared.done()
         if calls.timer is not None:
             calls.timer.cancel()
         return True

@@ -106,7 +106,7 @@ class GrpcClients:
             )
             self._awaited.pop(caller.client_id, None)
         peer.seen_ms = now
-        peer.remote_address = caller.address
+        peer.calls_from(caller.address)
         return peer
 
     def produces(self, caller: Caller, topics: Iterable[str]) -> None:
@@ -142,12 +142,13 @@ class GrpcClients:
         if peer.kind == ClientType.PRODUCER:
             self._register_producer(peer)
 
-    def opened(self, caller: Caller, stream: TelemetryStream) -> None:
+    def opened(self, caller: Caller, stream: TelemetryStream) -> GrpcPeer:
         """A client has a Telemetry stream."""
         peer = self.known(caller)
         if stream not in peer.streams:
             peer.streams = (*peer.streams, stream)
         peer.lost_ms = None
+        return peer
 
     def ended(self, client_id: str, stream: TelemetryStream) -> None:
         """A Telemetry stream is over."""
@@ -230,7 +231,7 @@ class GrpcClients:
         # The queues of a group are not shared out among gRPC clients: ten thousand members would each be told
         # of each other.
         version = number_of(peer.version) or V5_0_0
-        return Client(peer, peer.client_id, peer.language, version, takes_notices=False)
+        return Client(peer, peer.client_id, peer.language, version, remoting=False)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
         """Register a producer that has a stream: only such a one can be asked about transactions."""

@@ -122,14 +122,15 @@ class OtherBrokers:
         return _others(members, await asyncio.gather(*(self._look(each) for each in members)), route.known)
 
     def known(self, topic: str) -> Others | None:
-        """As :meth:`of`, from answers that are kept; None: some are not."""
+        """As :meth:`of`, from the answers at hand; None: some are missing."""
         if not self._config.name_servers:
             return Others()
-        route = self._routes.kept(topic)
+        route = self._routes.at_hand(topic, partial(self._route, topic))
         if route is None:
             return None
         members = self._members(route.data) if route.data is not None else []
-        found = [what for each in members if (what := self._found.kept(each.address)) is not None]
+        looked = [self._found.at_hand(each.address, partial(self._probed, each)) for each in members]
+        found = [what for what in looked if what is not None]
         return _others(members, found, route.known) if len(found) == len(members) else None
 
     async def topic_of(self, topic: str, member: TopicBroker) -> TopicConfig | None:

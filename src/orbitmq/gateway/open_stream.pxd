@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 cdef int64_t _MOST_WINDOW
 
+@cython.no_gc
 @cython.final
 cdef class OpenStream:
     cdef int64_t window, come, length, taken, timeout_ms

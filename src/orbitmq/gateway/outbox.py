@@ -71,6 +71,12 @@ class StreamOutbox:
         self._error: CallError | None = None
         self.closed = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, and nothing more is to be done."""
+        busy = self._writes or self._pumps or self.closed
+        return not busy and self._answers is None and self._questions is None
+
     def answer(self, command: schema.TelemetryCommand) -> bool:
         """Send a command behind the answers that wait, before the questions; False when there is no room."""
         data = command.SerializeToString()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from orbitmq.gateway import abilities, questions, schema
@@ -17,7 +18,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError, TransportError
 from orbitmq.wire.bodies.client import ConsumerRunningInfo, ConsumeType, SubscriptionData
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Language
 from orbitmq.wire.headers.client import GetConsumerRunningInfoRequest
 
 # Clients send a heartbeat every 10 s, and open a new Telemetry stream 1 s after theirs ended.
@@ -53,9 +54,8 @@ class GrpcPeer:
     """One gRPC client as a peer of the broker (``registry.Peer``).
 
     Attributes:
+        caller: its first call, with the address of its last one.
         kind: a ``ClientType``; unspecified until the client has said it.
-        version: of the client's library, as it says.
-        user: the user who signed its first call; empty: the call had no signature.
         group: of a consumer.
         topics: that a producer sends to, in the order in which it named them; None: none.
         wanted: what a consumer subscribes to; None until the client has said it.
@@ -71,19 +71,15 @@ class GrpcPeer:
         "_clock",
         "_nonce",
         "_open",
-        "client_id",
+        "caller",
         "group",
         "kind",
-        "language",
         "lost_ms",
         "on_close",
-        "remote_address",
         "seen_ms",
         "since_ms",
         "streams",
         "topics",
-        "user",
-        "version",
         "wanted",
         "wanted_ms",
     )
@@ -97,11 +93,7 @@ class GrpcPeer:
         self._nonce = 0
         # The questions of operators that are not answered yet, by nonce; None: there are none.
         self._open: dict[str, asyncio.Future[schema.TelemetryCommand]] | None = None
-        self.client_id = caller.client_id
-        self.remote_address = caller.address
-        self.language = caller.language
-        self.version = caller.version
-        self.user = caller.user
+        self.caller = caller if caller.authorization is None else replace(caller, authorization=None)
         self.kind: int = ClientType.UNSPECIFIED
         self.group = ""
         self.topics: dict[str, None] | None = None
@@ -111,6 +103,37 @@ class GrpcPeer:
         self.lost_ms: int | None = None
         self.since_ms = self.seen_ms = clock.now_ms()
         self.on_close = on_close
+
+    @property
+    def client_id(self) -> str:
+        return self.caller.client_id
+
+    @property
+    def remote_address(self) -> str:
+        return self.caller.address
+
+    @property
+    def language(self) -> Language:
+        return self.caller.language
+
+    @property
+    def version(self) -> str:
+        """The version of the client's library, as the client says."""
+        return self.caller.version
+
+    @property
+    def user(self) -> str:
+        """The user who signed its first call; empty: the call had no signature."""
+        return self.caller.user
+
+    def shared(self, caller: Caller) -> Caller:
+        """The client as one of its calls names it: the calls that wait keep one object, if they can."""
+        return self.caller if self.caller == caller else caller
+
+    def calls_from(self, address: str) -> None:
+        """Note the address of its last call."""
+        if self.caller.address != address:
+            self.caller = replace(self.caller, address=address)
 
     @property
     def subscriptions(self) -> list[SubscriptionData]:

@@ -20,7 +20,7 @@ from orbitmq.broker.pop.acknowledging import Acknowledging, MessageReceipt, Take
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
 from orbitmq.broker.pop.service import Pops, PopsFullError
 from orbitmq.gateway import delivered, receipts, schema
-from orbitmq.gateway.call import NO_HEADERS, Call, Handler, Reply, Signal
+from orbitmq.gateway.call import NO_HEADERS, Call, Handler, Reply
 from orbitmq.gateway.caller import Caller, Callers
 from orbitmq.gateway.clients import GrpcClients, log
 from orbitmq.gateway.framing import PREFIX_BYTES, prefixed
@@ -96,7 +96,11 @@ class _Way(Protocol):
     """Takes the answer of a receive: a call without a task, or :class:`_Awaited`."""
 
     @property
-    def gone(self) -> Signal: ...
+    def gone(self) -> bool: ...
+
+    def when_gone(self, function: Callable[[], object] | None) -> None:
+        """Call this function when the call is gone; None: nothing."""
+        ...
 
     def reply_framed(self, data: bytes) -> None:
         """Answer without messages."""
@@ -111,8 +115,13 @@ class _Awaited:
     """Takes the answer of a receive whose call has a task: the task awaits ``rest``."""
 
     def __init__(self, call: Call) -> None:
-        self.gone = call.gone
+        self._call = call
+        self.when_gone = call.when_gone
         self.rest: asyncio.Future[Handler] = asyncio.get_running_loop().create_future()
+
+    @property
+    def gone(self) -> bool:
+        return self._call.gone
 
     def reply_framed(self, data: bytes) -> None:
         self.go_on(lambda call: call.write_framed(data))
@@ -135,11 +144,10 @@ class _Waiting:
 
     @property
     def gone(self) -> bool:
-        return self._way.gone.is_set()
+        return self._way.gone
 
     def answer(self, popped: Popped) -> None:
-        self._receives.forget(self)
-        self._way.gone.forget()
+        self._end()
         self._receives.give(self._way, self.who, self.asked, popped)
 
     def is_of(self, user: str) -> bool:
@@ -159,15 +167,15 @@ class _Waiting:
         self._refuse(refusal(error))
 
     def _refuse(self, error: RefusalError) -> None:
-        self._receives.forget(self)
-        self._way.gone.forget()
+        self._end()
         self._way.reply_framed(self._receives.empty(refused(error)))
 
     def wait(self) -> None:
         """Take the pop out of the held ones when the call ends."""
-        self._way.gone.call(self._lost)
+        self._way.when_gone(self)
 
-    def _lost(self) -> None:
+    def __call__(self) -> None:
+        """The call has ended before it was answered: a method of its own would take 64 bytes more."""
         self._receives.leave(self)
         self._way.reply_framed(b"")
 
@@ -175,6 +183,10 @@ class _Waiting:
         """End the call without messages."""
         self._receives.leave(self)
         self.answer(self._receives.nothing(self.asked))
+
+    def _end(self) -> None:
+        self._receives.forget(self)
+        self._way.when_gone(None)
 
 
 class Receives:
@@ -228,9 +240,9 @@ class Receives:
             who = self._callers.of(call, request)
             asked = self._asked(request)
             if asked.renews:
-                self._clients.known(who)
+                who = self._clients.known(who).shared(who)
             client = _Waiting(self, way, who, asked)
-            wait_ms = 0 if self._stopping else _wait_ms(who, request)
+            wait_ms = 0 if self._stopping else _wait_ms(call.timeout_ms, request)
             popped = self._pops.pop(asked.pop, wait_ms, client)
         except RefusalError as error:
             way.reply_framed(self.empty(refused(error)))
@@ -468,12 +480,12 @@ def _invisible_ms(request: schema.ReceiveMessageRequest) -> int:
     return asked
 
 
-def _wait_ms(who: Caller, request: schema.ReceiveMessageRequest) -> int:
-    """How long the call waits for messages: as it says, and not beyond its deadline."""
+def _wait_ms(timeout_ms: int | None, request: schema.ReceiveMessageRequest) -> int:
+    """How long a call waits for messages: as it says, and not beyond its deadline."""
     asked = milliseconds(request.long_polling_timeout) if request.HasField("long_polling_timeout") else None
-    if who.timeout_ms is None:
+    if timeout_ms is None:
         return POLL_MS if asked is None else max(0, asked)
-    most = who.timeout_ms - min(ANSWER_BEFORE_MS, who.timeout_ms // 2)
+    most = timeout_ms - min(ANSWER_BEFORE_MS, timeout_ms // 2)
     return max(0, most if asked is None else min(asked, most))
 
 

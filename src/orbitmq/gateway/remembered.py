@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from orbitmq.runtime.seam import Clock
 from orbitmq.runtime.tasks import Background
@@ -19,6 +19,11 @@ class Answer(Generic[V]):
 
     value: V
     seconds: float
+
+
+Ask: TypeAlias = Callable[[], Coroutine[Any, Any, Answer[V]]]
+# For so long an expired answer may serve callers that cannot wait, while a new one is asked for.
+RENEWAL_SECONDS: Final = 2.0
 
 
 class Remembered(Generic[V]):
@@ -35,28 +40,38 @@ class Remembered(Generic[V]):
         self._kept: dict[str, tuple[V, float]] = {}
         self._asking: dict[str, asyncio.Task[V]] = {}
 
-    def kept(self, key: str) -> V | None:
-        """The kept answer; None: there is none, or it has expired."""
-        kept = self._kept.get(key)
-        return kept[0] if kept is not None and self._clock.monotonic() < kept[1] else None
+    def at_hand(self, key: str, ask: Ask[V]) -> V | None:
+        """The kept answer; None: there is none, or it expired more than :data:`RENEWAL_SECONDS` ago.
 
-    async def get(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer[V]]]) -> V:
+        When it has expired, a new one is asked for: of ten thousand callers in that time none has to wait.
+        """
+        kept, now = self._kept.get(key), self._clock.monotonic()
+        if kept is None or now >= kept[1] + RENEWAL_SECONDS:
+            return None
+        if now >= kept[1]:
+            self._question(key, ask)
+        return kept[0]
+
+    async def get(self, key: str, ask: Ask[V]) -> V:
         """The kept answer, or a new one from ``ask`` when it has expired."""
         kept = self._kept.get(key)
         if kept is not None and self._clock.monotonic() < kept[1]:
             return kept[0]
+        # A caller that is cancelled does not cancel the question of the others.
+        return await asyncio.shield(self._question(key, ask))
+
+    def _question(self, key: str, ask: Ask[V]) -> asyncio.Task[V]:
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = self._background.spawn(self._asked(key, ask), "question")
-        # A caller that is cancelled does not cancel the question of the others.
-        return await asyncio.shield(task)
+        return task
 
     def last(self, key: str) -> V | None:
         """The last kept answer, even if it has expired."""
         kept = self._kept.get(key)
         return None if kept is None else kept[0]
 
-    async def _asked(self, key: str, ask: Callable[[], Coroutine[Any, Any, Answer[V]]]) -> V:
+    async def _asked(self, key: str, ask: Ask[V]) -> V:
         try:
             answer = await ask()
         finally:

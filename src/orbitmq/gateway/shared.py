@@ -9,11 +9,9 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.gateway.arrivals import Arrivals
 from orbitmq.gateway.call import Service
 from orbitmq.gateway.deadlines import Deadlines
 from orbitmq.gateway.plain_door import PlainDoor
-from orbitmq.gateway.plain_reader import PlainCalls
 from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.streams import StreamCall
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -33,7 +31,8 @@ class Shared:
     Attributes:
         receiving: the read buffer of all connections; each has used up its bytes before the next one reads.
         work: the calls under way that have a task.
-        waiting: calls without a task, and answers under way, which a stopping broker still waits for.
+        waiting: how many calls without a task and connections with answers under way there are, which a
+            stopping broker still waits for.
         deadlines: the deadlines of all calls.
         stopping: whether the broker stops, so that no call begins.
         connections: the open connections.
@@ -51,16 +50,16 @@ class Shared:
         self.stopping = False
         # The number of calls in progress, with a task or without.
         self.running = 0
-        self.waiting: dict[StreamCall | PlainCalls | Arrivals, None] = {}
+        self.waiting = 0
         self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
         # Dicts keep an order; the order of a set would differ from run to run.
         self.connections: dict[GrpcConnection, None] = {}
 
-    def done(self, call: StreamCall | PlainCalls | Arrivals) -> None:
-        """Remove a call, the calls of a chunk, or the answers of a connection from ``waiting``."""
-        self.waiting.pop(call, None)
+    def done(self) -> None:
+        """A call, the calls of a chunk, or the answers of a connection count no longer in ``waiting``."""
+        self.waiting -= 1
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 

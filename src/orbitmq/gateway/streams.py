@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from orbitmq.gateway.arrivals import Arrival
-from orbitmq.gateway.call import NO_HEADERS, Begin, CallError, CallListener, GrpcStatus, Handler, Signal
+from orbitmq.gateway.call import NO_HEADERS, Begin, CallError, CallListener, GrpcStatus, Handler
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
 
@@ -70,6 +70,7 @@ class StreamCall:
         answered: the headers of the answer are out.
         counts: whether it is counted among the calls under way until it ends; False: its task is counted
             instead, or it was refused.
+        waits: whether a stopping broker waits for it, as it has no task.
         direct: does the call without a task when its only message has come; None: it does not wait for that.
         handler: does the call with a task, if ``direct`` does not.
         listener: is called with its messages; None: the call has a task, or one message only.
@@ -86,6 +87,7 @@ class StreamCall:
         "_queue",
         "_reader",
         "_wake",
+        "_when_gone",
         "_written",
         "answered",
         "arrival",
@@ -101,6 +103,7 @@ class StreamCall:
         "out",
         "stream",
         "timeout_ms",
+        "waits",
     )
 
     def __init__(self, carrier: Carrier, stream: int, request: Request, timeout_ms: int | None) -> None:
@@ -118,11 +121,12 @@ class StreamCall:
         self.method = request.method
         self.metadata: Mapping[str, str] = request.metadata
         self.timeout_ms = timeout_ms
-        self.gone = Signal()
+        self.gone = False
+        self._when_gone: Callable[[], object] | None = None
         self.due: dict[StreamCall, None] | None = None
         self.ended = False
         self.answered = False
-        self.counts = False
+        self.counts = self.waits = False
         self.direct: Begin | None = None
         self.handler: Handler | None = None
         self.listener: CallListener | None = None
@@ -138,7 +142,7 @@ class StreamCall:
     def arrived(self, data: bytes, *, ended: bool) -> None:
         """Data of the stream; dropped when the call has failed."""
         self.ended = self.ended or ended
-        if self._failure is None and not self.gone.is_set():
+        if self._failure is None and not self.gone:
             try:
                 self._take(data, ended=ended)
             except CallError as error:
@@ -165,7 +169,10 @@ class StreamCall:
 
     def lost(self) -> None:
         """The stream has ended: reads and writes of the call fail from now on."""
-        self.gone.set()
+        self.gone = True
+        function, self._when_gone = self._when_gone, None
+        if function is not None:
+            function()
         self.drop()
         if self.due is not None:
             self.due.pop(self, None)
@@ -239,7 +246,7 @@ class StreamCall:
             message = self.next()
             if message is not None:
                 return message
-            if self.gone.is_set():
+            if self.gone:
                 raise self._cancelled()
             if self.ended:
                 return None
@@ -265,9 +272,9 @@ class StreamCall:
         await self.write_framed(prefixed(message))
 
     async def write_framed(self, data: bytes) -> None:
-        while self.out and not self.gone.is_set():
+        while self.out and not self.gone:
             await self._room()
-        if self.gone.is_set():
+        if self.gone:
             raise self._cancelled()
         self._begin_answer()
         if not self._carrier.queues(len(data)):
@@ -279,7 +286,7 @@ class StreamCall:
                 await self._room()
         finally:
             self._carrier.queues(-len(data))
-        if self.gone.is_set():
+        if self.gone:
             raise self._cancelled()
 
     def _begin_answer(self) -> None:
@@ -313,6 +320,12 @@ class StreamCall:
 
     def watch(self, arrival: Arrival) -> None:
         self.arrival = arrival
+
+    def when_gone(self, function: Callable[[], object] | None) -> None:
+        if self.gone and function is not None:
+            function()
+        else:
+            self._when_gone = function
 
     async def _room(self) -> None:
         if self._written is None or self._written.done():

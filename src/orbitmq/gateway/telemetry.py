@@ -40,38 +40,69 @@ _TOO_MUCH: Final = "this connection's settings and answers are more than can be 
 class _Told:
     """The stream of a client, and the settings that the client sent and got on it.
 
+    Its outbox exists only while commands wait in it or are being written, and from its end on.
+
     Attributes:
         sent: its own settings as bytes, which are counted; None until it has sent them.
-        answer: a digest of the settings that it got last.
+        digest: of the settings that it got last.
         group: of a consumer; empty: it has none.
     """
 
-    __slots__ = ("_call", "_telemetry", "answer", "group", "outbox", "sent", "who")
+    __slots__ = ("_call", "_outbox", "_telemetry", "digest", "group", "sent", "who")
 
-    def __init__(self, telemetry: Telemetry, who: Caller, call: Call, room: Room) -> None:
+    def __init__(self, telemetry: Telemetry, who: Caller, call: Call) -> None:
         self._telemetry = telemetry
         self._call = call
+        self._outbox: StreamOutbox | None = None
         self.who = who
-        self.outbox = StreamOutbox(room, call)
         self.sent: bytes | None = None
-        self.answer = b""
+        self.digest = b""
         self.group = ""
 
     # -- as the listener of its call -------------------------------------------------------------------
 
     def came(self, message: bytes) -> None:
-        if not self.outbox.closed:
+        if self._outbox is None or not self._outbox.closed:
             self._telemetry.came(self, message)
 
     def ended(self) -> None:
-        self.outbox.close()
+        self.close()
 
     def wrote(self) -> None:
-        self.outbox.wrote()
+        if self._outbox is not None:
+            self._outbox.wrote()
+            self._forget_outbox()
 
     def lost(self) -> None:
-        self.outbox.lost()
+        self._box().lost()
         self._telemetry.lost(self)
+
+    # -- commands for the client -----------------------------------------------------------------------
+
+    def answer(self, command: schema.TelemetryCommand) -> bool:
+        """See :meth:`StreamOutbox.answer`."""
+        taken = self._box().answer(command)
+        self._forget_outbox()
+        return taken
+
+    def ask(self, command: schema.TelemetryCommand) -> bool:
+        """See :meth:`StreamOutbox.ask`."""
+        taken = self._box().ask(command)
+        self._forget_outbox()
+        return taken
+
+    def close(self, error: CallError | None = None) -> None:
+        """See :meth:`StreamOutbox.close`."""
+        self._box().close(error)
+
+    def _box(self) -> StreamOutbox:
+        if self._outbox is None:
+            self._outbox = StreamOutbox(self._telemetry.room, self._call)
+        return self._outbox
+
+    def _forget_outbox(self) -> None:
+        if self._outbox is not None and self._outbox.idle:
+            self._outbox = None
 
     # -- settings --------------------------------------------------------------------------------------
 
@@ -99,13 +130,17 @@ class _Told:
         Raises:
             CallError: its connection holds too much.
         """
-        self.answer = _shared(_digest(answer))
-        if not self.outbox.answer(new(schema.TelemetryCommand, status=ok(), settings=answer)):
+        self.digest = _shared(_digest(answer))
+        if not self.answer(new(schema.TelemetryCommand, status=ok(), settings=answer)):
             raise _no_room()
 
 
 class Telemetry:
-    """Serves the Telemetry streams. They have no tasks."""
+    """Serves the Telemetry streams. They have no tasks.
+
+    Attributes:
+        room: the bytes for questions, shared by all streams.
+    """
 
     def __init__(
         self,
@@ -120,7 +155,7 @@ class Telemetry:
         self._clients = clients
         self._callers = callers
         self._log = LogLimiter(log)
-        self._room = Room()
+        self.room = Room()
         # The streams of consumers, by group.
         self._consumers: dict[str, dict[_Told, None]] = {}
         self._changed: dict[str, None] = {}
@@ -136,14 +171,14 @@ class Telemetry:
             call.go_on(partial(_refuse, error))
             return None
         call.metadata = NO_HEADERS
-        told = _Told(self, who, call, self._room)
+        told = _Told(self, who, call)
         self._streams[told] = None
         return told
 
     def lost(self, told: _Told) -> None:
         """A stream has ended."""
         del self._streams[told]
-        self._clients.ended(told.who.client_id, told.outbox)
+        self._clients.ended(told.who.client_id, told)
         self._join(told, "")
         told.forget()
 
@@ -157,7 +192,7 @@ class Telemetry:
                 if told.sent is None or told not in self._consumers.get(group, ()):
                     continue
                 answer = self._answer(parse(schema.Settings, told.sent))
-                if _digest(answer) != told.answer:
+                if _digest(answer) != told.digest:
                     with suppress(CallError):  # the client reads nothing
                         told.tell(answer)
 
@@ -165,11 +200,11 @@ class Telemetry:
 
     def came(self, told: _Told, message: bytes) -> None:
         """Handle a command of a client. A refused command ends the stream."""
-        who, outbox = told.who, told.outbox
+        who = told.who
         try:
             self._take(told, parse(schema.TelemetryCommand, message))
         except RefusalError as error:
-            outbox.answer(new(schema.TelemetryCommand, status=refused(error)))
+            told.answer(new(schema.TelemetryCommand, status=refused(error)))
             self._log.write(
                 logging.WARNING,
                 "telemetry refused",
@@ -178,9 +213,9 @@ class Telemetry:
                 who.address,
                 error,
             )
-            outbox.close(CallError(of_grpc(error.code), error.message))
+            told.close(CallError(of_grpc(error.code), error.message))
         except CallError as error:
-            outbox.close(error)
+            told.close(error)
 
     def _take(self, told: _Told, command: schema.TelemetryCommand) -> None:
         self._callers.check(told.who, "Telemetry", command)
@@ -202,7 +237,8 @@ class Telemetry:
             raise not_served(kind)
         who = told.who
         try:
-            self._note(who, kind, sent, told.outbox)
+            told.who = self._clients.opened(who, told).shared(who)
+            self._note(who, kind, sent)
         except RemotingError as error:
             text = "gRPC client %s at %s: %s"
             self._log.write(logging.WARNING, "settings", text, who.client_id, who.address, error)
@@ -217,8 +253,7 @@ class Telemetry:
     def _group(self, name: str) -> SubscriptionGroupConfig | None:
         return self._groups.find(name) if reserved.group_fault(name) is None else None
 
-    def _note(self, who: Caller, kind: int, sent: schema.Settings, outbox: StreamOutbox) -> None:
-        self._clients.opened(who, outbox)
+    def _note(self, who: Caller, kind: int, sent: schema.Settings) -> None:
         if kind == ClientType.PRODUCER:
             names = [topic.name for topic in sent.publishing.topics[:MAX_TOPICS]]
             self._clients.produces(who, [name for name in names if reserved.topic_fault(name) is None])
@@ -250,7 +285,7 @@ class Telemetry:
         """End the streams of a user whose rights changed: clients open others, which are checked."""
         for told in list(self._streams):
             if told.who.user == event.user:
-                told.outbox.close()
+                told.close()
 
     def _group_changed(self, event: GroupChanged) -> None:
         if event.group in self._consumers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 # From these versions on a peer ...
@@ -24,6 +25,7 @@ def name_of(version: int) -> str:
     return name if final else f"{name}_snapshot"
 
 
+@lru_cache(maxsize=256)
 def number_of(release: str) -> int:
     """The number of a release such as 5.2.0; 0: its digits have no place in the list."""
     parts = release.split(".")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.broker.component import Component
@@ -51,7 +52,8 @@ class Client:
 
     Attributes:
         seen_ms: the time of its last heartbeat.
-        takes_notices: whether it is told that the members of its group have changed.
+        remoting: whether it is told that the members of its group have changed, and forgotten when no
+            heartbeat has come for too long. The gRPC door looks after its clients itself.
     """
 
     peer: Peer
@@ -59,7 +61,12 @@ class Client:
     language: int
     version: int
     seen_ms: int = 0
-    takes_notices: bool = True
+    remoting: bool = True
+
+
+# The groups of a connection: one as its name, several as the keys of a dict. A dict takes 200 bytes, and most
+# connections have one group.
+_Groups: TypeAlias = str | dict[str, None]
 
 
 @dataclass(slots=True)
@@ -111,8 +118,8 @@ class ClientManager(Component):
         self._producers: dict[str, dict[Peer, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
         # The groups of each connection, as producer and as consumer.
-        self._produces: dict[Peer, dict[str, None]] = {}
-        self._consumes: dict[Peer, dict[str, None]] = {}
+        self._produces: dict[Peer, _Groups] = {}
+        self._consumes: dict[Peer, _Groups] = {}
         # (time of a heartbeat, number, connection): each connection is checked when it may have gone silent.
         self._to_check: list[tuple[int, int, Peer]] = []
         self._checked: set[Peer] = set()
@@ -171,7 +178,7 @@ class ClientManager(Component):
         client.seen_ms = self._clock.now_ms()
         self._watch(client)
         self._producers.setdefault(group, {})[client.peer] = client
-        self._produces.setdefault(client.peer, {})[group] = None
+        _note(self._produces, client.peer, group)
         self._producers_by_id[client.client_id] = client
 
     def register_consumer(
@@ -209,10 +216,10 @@ class ClientManager(Component):
         state.consume_from_where = data.consume_from_where
         client.seen_ms = state.seen_ms = self._clock.now_ms()
         self._watch(client)
-        self._consumes.setdefault(client.peer, {})[group] = None
+        _note(self._consumes, client.peer, group)
         joined = client.peer not in state.members
         state.members[client.peer] = client
-        if client.takes_notices:
+        if client.remoting:
             state.noticed[client.peer] = None
         topics = expressions = False
         if with_sub:
@@ -244,9 +251,9 @@ class ClientManager(Component):
 
     def connection_closed(self, peer: Peer) -> None:
         """Forget every client of this connection."""
-        for group in list(self._produces.get(peer, ())):
+        for group in _groups_of(self._produces, peer):
             self._drop_producer(group, peer)
-        for group in list(self._consumes.get(peer, ())):
+        for group in _groups_of(self._consumes, peer):
             self._drop_consumer(group, peer, notify=True)
 
     def expire(self) -> int:
@@ -271,7 +278,7 @@ class ClientManager(Component):
         return silent
 
     def _watch(self, client: Client) -> None:
-        if client.peer not in self._checked:
+        if client.remoting and client.peer not in self._checked:
             self._check_later(client.seen_ms, client.peer)
 
     def _check_later(self, seen_ms: int, peer: Peer) -> None:
@@ -281,8 +288,8 @@ class ClientManager(Component):
 
     def _seen_ms(self, peer: Peer) -> int | None:
         """The latest heartbeat of a connection: a connection lives as long as any of its groups."""
-        seen = [self._producers[group][peer].seen_ms for group in self._produces.get(peer, ())]
-        seen += [self._consumers[group].members[peer].seen_ms for group in self._consumes.get(peer, ())]
+        seen = [self._producers[group][peer].seen_ms for group in _groups_of(self._produces, peer)]
+        seen += [self._consumers[group].members[peer].seen_ms for group in _groups_of(self._consumes, peer)]
         return max(seen) if seen else None
 
     def _drop_producer(self, group: str, peer: Peer) -> None:
@@ -345,8 +352,25 @@ class ClientManager(Component):
         self._events.publish(MembersChanged(state.name, state if state.members else None))
 
 
-def _forget(groups: dict[Peer, dict[str, None]], peer: Peer, group: str) -> None:
+def _note(groups: dict[Peer, _Groups], peer: Peer, group: str) -> None:
+    """A connection has this group, too."""
+    known = groups.get(peer)
+    if known is None:
+        groups[peer] = group
+    elif isinstance(known, dict):
+        known[group] = None
+    elif known != group:
+        groups[peer] = {known: None, group: None}
+
+
+def _groups_of(groups: dict[Peer, _Groups], peer: Peer) -> Iterable[str]:
     known = groups.get(peer, {})
-    known.pop(group, None)
-    if not known:
+    return list(known) if isinstance(known, dict) else (known,)
+
+
+def _forget(groups: dict[Peer, _Groups], peer: Peer, group: str) -> None:
+    known = groups.get(peer)
+    if isinstance(known, dict):
+        known.pop(group, None)
+    if not known or known == group:
         groups.pop(peer, None)

@@ -92,8 +92,11 @@ class Waiting(Component, Generic[K, W]):
     def hold(self, key: K, waiter: W, wait_ms: int) -> None:
         """Let ``waiter`` wait for ``wait_ms``, at most two minutes."""
         ends = self._slot(min(max(0, wait_ms), MAX_WAIT_MS))
-        held = Held(waiter, key, ends)
-        self._held.setdefault(key, {})[waiter] = held
+        known = self._held.setdefault(key, {})
+        if known:
+            # Requests with equal keys keep one key.
+            key = next(reversed(known.values())).key
+        held = known[waiter] = Held(waiter, key, ends)
         self._count += 1
         self._note(ends, held)
 
