@@ -8,7 +8,8 @@ from pathlib import Path
 
 from orbitmq.runtime.authority import make_authority, make_certificate
 
-DAYS = 30
+DAYS = 365
+"""As long as a certificate that no server warns of."""
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,3 @@ def general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def ends_at_ms(pem: bytes) -> int:
-    """When the first certificate of a PEM text ends, in milliseconds since the epoch.
-
-    Raises:
-        ValueError: there is none.
-    """
-    return int(x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp() * 1000)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import StartError
+from orbitmq.runtime.certificate_end import ends_at_ms
 from orbitmq.runtime.imports import is_missing
 from orbitmq.runtime.turns import Turns
 
@@ -85,7 +86,7 @@ class ServerTls:
         files: as given.
         turns: those of the handshakes of all ports.
         ends_ms: when the certificate in use ends, milliseconds since the epoch; ``None``: there is none, or
-            ``cryptography``, which reads it, is not installed.
+            its end cannot be read.
     """
 
     def __init__(
@@ -236,11 +237,9 @@ class ServerTls:
 
 def _ends_at_ms(certificate: bytes) -> int | None:
     try:
-        from orbitmq.runtime.certificates import ends_at_ms
-
         return ends_at_ms(certificate)
-    except (ImportError, ValueError):
-        return None  # cryptography is not installed, or cannot read what OpenSSL can
+    except ValueError:
+        return None  # OpenSSL can read it, and this cannot
 
 
 def _reason(error: ssl.SSLError) -> str:
