@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -22,10 +23,13 @@ from orbitmq.runtime.ports import free_ports
 
 
 @contextmanager
-def running(*words: str, program: Sequence[str] = ("-m", "orbitmq")) -> Iterator[httpx.URL]:
+def running(
+    *words: str, program: Sequence[str] = ("-m", "orbitmq"), log: IO[str] | None = None
+) -> Iterator[httpx.URL]:
     """A console of a cluster that is away; the address that it prints."""
     command = ["console", "--json", "-n", "127.0.0.1:1", "--port", str(free_ports(1)[0]), *words]
-    with subprocess.Popen([sys.executable, *program, *command], stdout=subprocess.PIPE) as process:
+    argv = [sys.executable, *program, *command]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log) as process:
         try:
             assert process.stdout is not None
             yield httpx.URL(json.loads(process.stdout.readline())["link"])
@@ -83,6 +87,34 @@ def test_clients_that_send_no_whole_request_hold_no_connection() -> None:
             stranger.close()
         with httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser:
             assert browser.get("/").status_code == 401
+
+
+@pytest.mark.behaviour("CS-50")
+def test_broken_requests_cost_no_traceback_and_few_lines(tmp_path: Path) -> None:
+    chunked = b"POST /login HTTP/1.1\r\nHost: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with (tmp_path / "log").open("w") as log, running(log=log) as link:
+        host = link.netloc
+        for data in (
+            b"G\0T / HTTP/1.1\r\n\r\n",
+            chunked % host + b"zz\r\n",
+            chunked % host + b"5\r\nhello\r\nzz\r\n",
+            b"GET / HTTP/1.1\r\nHost: %b\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" % host,
+            b"POST /login HTTP/1.1\r\nHost: %b\r\nContent-Length: 100\r\n\r\nuser=a" % host,
+            b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host * 3 + b"zz\r\n\r\n",
+        ):
+            for _ in range(20):
+                with socket.create_connection((link.host, link.port or 0), timeout=60) as one:
+                    one.sendall(data)
+                    one.shutdown(socket.SHUT_WR)
+                    with contextlib.suppress(ConnectionError):
+                        while one.recv(1 << 16):
+                            pass
+        with httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser:
+            assert browser.get("/").status_code == 401
+    written = (tmp_path / "log").read_text()
+    assert "Invalid HTTP request" in written
+    assert "Traceback" not in written
+    assert written.count("Invalid HTTP request") < 60
 
 
 @pytest.mark.behaviour("CS-29")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,7 +133,7 @@ def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
     """
     import uvicorn
 
-    from orbitmq.console.connections import LimitedConnection
+    from orbitmq.console.connections import LimitedConnection, OneASecond
 
     config = uvicorn.Config(
         pages,
@@ -153,6 +154,7 @@ def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
         config.load()
     except OSError as error:  # of TLS, too
         raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
+    logging.getLogger("uvicorn.error").addFilter(OneASecond())
     return config
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -13,7 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -140,7 +141,9 @@ class Console:
         else:
             cluster, path = found
             inner = {**scope, "path": path, "raw_path": quote(path).encode(), _CLUSTER: cluster}
-            await self._inner(inner, receive, guarded)
+            # A client that goes in the middle of its request waits for no answer.
+            with suppress(ClientDisconnect):
+                await self._inner(inner, receive, guarded)
 
     @property
     def _host_lines(self) -> list[list[bytes]]:

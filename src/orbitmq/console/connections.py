@@ -2,11 +2,13 @@
 
 uvicorn answers requests above a number of connections with 503, but it lets a connection send its request for
 as long as it likes. So clients that send nothing, or a byte now and then, would hold all of them for ever.
+It also logs a line for each broken request, and a traceback where one breaks while it is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 import h11
@@ -18,6 +20,8 @@ REQUEST_S: Final = 20.0
 # Above uvicorn's own limit, so that some clients still get the 503 that says why.
 MOST: Final = 600
 _UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
+# Our states in which an answer may begin.
+_UNANSWERED: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class LimitedConnection(H11Protocol):
@@ -39,6 +43,16 @@ class LimitedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._look()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            # Its answer is not for this client any more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in _UNANSWERED:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -62,3 +76,20 @@ class LimitedConnection(H11Protocol):
     def _too_slow(self) -> None:
         self._deadline = None
         self.transport.abort()
+
+
+class OneASecond(logging.Filter):
+    """Lets pass one line a second of each kind: clients cause them. For a logger of uvicorn's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By the text before its values are put in, of which a program has few.
+        self._last: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        kind = str(record.msg)
+        if 0 <= record.created - self._last.get(kind, 0.0) < 1:
+            return False
+        self._last[kind] = record.created
+        return True
