@@ -60,3 +60,34 @@ async def test_a_minute_of_garbage_is_one_line_a_second_of_each_kind(
     assert sum(
         int(line.split(" more within")[0].rsplit(" ", 1)[1]) for line in lines if " more within" in line
     ) > (2 * SECONDS * PER_SECOND)
+
+
+async def test_requests_that_are_refused_again_and_again_are_few_lines(
+    runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "orbitmq")
+    times = 300
+    sent = {"a": "g", "b": "New", "c": "SELF_TEST_TOPIC", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    pull = {"consumerGroup": "a/b", "topic": "TBW102", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1"}
+    pull |= {"sysFlag": "2", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
+    ended = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "7", "msgId": "x"}
+    ended |= {"commitOrRollback": "8", "fromTransactionCheck": "false", "transactionId": "x"}
+    gone = {"brokerName": "b", "brokerAddr": "10.0.0.9:1", "clusterName": "c", "brokerId": "0"}
+    async with NameServer(runtime.machine("ns")) as name_server:
+        machine = runtime.machine("127.0.0.2")
+        config = BrokerConfig(store_path_root_dir="/store", broker_ip1="127.0.0.2")
+        async with Broker(machine, config) as broker:
+            client = RemotingClient(runtime)
+            for address, command in (
+                (broker.address, Command(RequestCode.SEND_MESSAGE_V2, {**sent, "i": ""}, b"x")),
+                (broker.address, Command(RequestCode.PULL_MESSAGE, {**pull, "subscription": "*"})),
+                (broker.address, Command(RequestCode.END_TRANSACTION, ended)),
+                (f"ns:{name_server.port}", Command(RequestCode.UNREGISTER_BROKER, gone)),
+            ):
+                caplog.clear()
+                began = runtime.clock.monotonic()
+                for _ in range(times):
+                    await client.request(address, command, 3000)
+                took_s = runtime.clock.monotonic() - began
+                assert len(caplog.records) <= 2 + took_s < times, (command.code, caplog.messages[:3])
+            await client.close()

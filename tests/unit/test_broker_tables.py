@@ -188,7 +188,8 @@ def test_settings_choose_system_topics() -> None:
 
 
 @pytest.mark.behaviour("RT-09")
-def test_a_template_left_from_earlier_does_not_create_topics() -> None:
+@pytest.mark.usefixtures("orbitmq_runtime")
+async def test_a_template_left_from_earlier_does_not_create_topics() -> None:
     config = BrokerConfig(auto_create_topic_enable=False)
     _, topics, _, _ = parts(config)
     topics.restore({"topicConfigTable": {"TBW102": {"topicName": "TBW102", "perm": 7}}})
@@ -275,7 +276,8 @@ def test_attributes_change_by_their_signs() -> None:
 # -- groups --------------------------------------------------------------------------------------------------
 
 
-def test_groups_are_made_when_they_are_met_and_have_a_good_name() -> None:
+@pytest.mark.usefixtures("orbitmq_runtime")
+async def test_groups_are_made_when_they_are_met_and_have_a_good_name() -> None:
     _, _, groups, _ = parts()
     assert "TOOLS_CONSUMER" in groups
     assert groups.find("new") is not None

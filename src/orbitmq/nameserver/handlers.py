@@ -228,13 +228,15 @@ class Handlers:
 
     def _unregister(self, connection: Hashable, command: Command) -> Command:
         header = headers.UnregisterBrokerRequest.from_ext(command.ext)
+        known = self._routes.version_of(header.cluster_name, header.broker_addr) is not None
         change = self._routes.unregister(
             header.cluster_name, header.broker_name, header.broker_addr, opened=opened(connection)
         )
         self._departed()
         stays = self._routes.version_of(header.cluster_name, header.broker_addr) is not None
         what = "broker stays, it registered anew meanwhile" if stays else "broker unregistered"
-        log.info("%s: %s at %s", what, header.broker_name, header.broker_addr)
+        if known:
+            log.info("%s: %s at %s", what, header.broker_name, header.broker_addr)
         self._announce(change)
         return command.reply()
 

@@ -10,6 +10,7 @@ from orbitmq.broker.messaging.append import MessageAppend
 from orbitmq.broker.transactions.ending import EndingTransactions
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message.record import decode_record
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.store import PutResult
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
@@ -34,6 +35,7 @@ class TransactionHandlers(HandlerFamily):
         self._append = append
         self._transactions = transactions
         self._ending = ending
+        self._limiter = LogLimiter(log)
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -48,7 +50,15 @@ class TransactionHandlers(HandlerFamily):
             ended = self._ending.end(header)
         except RemotingError as error:
             # Producers send the request one-way, so this log line is all that anybody sees.
-            log.warning("transaction %s from %s: %s", header.msg_id, connection.remote_address, error)
+            text = "transaction %s from %s: %s"
+            self._limiter.write(
+                logging.WARNING,
+                "transaction not ended",
+                text,
+                header.msg_id,
+                connection.remote_address,
+                error,
+            )
             raise
         if command.is_oneway or not ended:
             return command.reply()

@@ -11,6 +11,7 @@ from orbitmq.broker.messaging.sending import Origin, Sending, SendRequest
 from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.message import property_names
 from orbitmq.message.properties import properties_text
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -55,6 +56,7 @@ class Reply:
         address: str,
     ) -> None:
         self._config = config
+        self._limiter = LogLimiter(log)
         self._clock = clock
         self._clients = clients
         self._metadata = metadata
@@ -106,7 +108,9 @@ class Reply:
         try:
             answer = await client.peer.request(push.command(request.body), PUSH_TIMEOUT_MS)
         except TransportError as error:
-            log.warning("reply to client %s: %s", client_id, error)
+            self._limiter.write(
+                logging.WARNING, "reply not delivered", "reply to client %s: %s", client_id, error
+            )
             return f"push reply message to {client_id} fail: {error}"
         if answer.code != ResponseCode.SUCCESS:
             return f"push reply message to {client_id} fail: {answer.remark}"
@@ -117,7 +121,8 @@ class Reply:
         try:
             result = self._sending.append(origin, request, config, replied.queue_id)
         except RemotingError as error:
-            log.warning("a reply of group %s is not stored: %s", request.producer_group, error)
+            text = "a reply of group %s is not stored: %s"
+            self._limiter.write(logging.WARNING, "reply not stored", text, request.producer_group, error)
             return
         replied.message_id = result.message_id
         replied.queue_offset = result.queue_offset

@@ -29,6 +29,7 @@ from orbitmq.message.ids import parse_offset_message_id
 from orbitmq.message.properties import decode_properties
 from orbitmq.message.record import Record, decode_record
 from orbitmq.message.way import without
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.store import MessageStore, NewMessage, PutStatus, StoreClosedError
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
@@ -92,6 +93,7 @@ class SendBack:
         counts: Counts,
     ) -> None:
         self._config = config
+        self._limiter = LogLimiter(log)
         self._role = role
         self._metadata = metadata
         self._store = store
@@ -170,10 +172,14 @@ class SendBack:
         except RemotingError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL:
                 raise
-            log.warning(
+            self._limiter.write(
+                logging.WARNING,
+                "no delay",
                 "message %s of group %s comes again without delay: %s",
-                record.message_id, returned.group, error,
-            )  # fmt: skip
+                record.message_id,
+                returned.group,
+                error,
+            )
         encoded = fitted_copy(record, properties)
         return copied(record, properties, topic, queue_id, encoded=encoded, reconsume_times=tries)
 

@@ -14,6 +14,7 @@ from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, altered
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.message import reserved
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.errors import RemotingError
@@ -33,6 +34,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         feed.register(FORBIDDEN, FedTable(int, self._apply_forbidden, self, self._forbidden_items))
         self._events = events
         self._config = config
+        self._limiter = LogLimiter(log)
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in reserved.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
 
@@ -54,7 +56,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         try:
             names.check_group(group)
         except RemotingError as error:
-            log.warning("group is not created: %s", error)
+            self._limiter.write(logging.WARNING, "group not created", "group is not created: %s", error)
             return None
         config = SubscriptionGroupConfig(group_name=group)
         self._put(group, config)

@@ -14,6 +14,7 @@ from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered, check_
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import MadeAt, TopicConfig
 
@@ -42,6 +43,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         self._made_now = made_now
         self._events = events
         self._config = config
+        self._limiter = LogLimiter(log)
         self._own_system_topics: set[str] = set()
         for topic in self._system_topics():
             self._table[topic.topic_name] = topic
@@ -117,7 +119,8 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         if default_topic == reserved.AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
             perm = _READ_WRITE
         if template is None or not perm & reserved.PERM_INHERIT:
-            log.warning("topic %s is not created: template %s has permission %d", topic, default_topic, perm)
+            text = "topic %s is not created: template %s has permission %d"
+            self._limiter.write(logging.WARNING, "topic not created", text, topic, default_topic, perm)
             return None
         queues = max(0, min(client_queues, template.write_queue_nums))
         created = _topic(topic, queues, perm & ~reserved.PERM_INHERIT)
