@@ -13,8 +13,8 @@ from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
 from orbitmq.transport.client import RemotingClient
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import Command, Language
 
 pytestmark = pytest.mark.orbitmq(brokers=2)
 
@@ -296,18 +296,19 @@ async def test_one_groups_settings_are_asked_for_and_no_whole_table(
     assert RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG not in asked
 
 
-async def test_a_broker_without_the_request_for_one_group_gives_its_table(
+async def test_brokers_of_apache_give_their_table_as_a_question_about_a_group_makes_it(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers before 5.0."""
+    """Brokers before 5.0 have no request for one group."""
     request = RemotingClient.request
 
-    async def old(client: RemotingClient, to: str, command: Command, timeout_ms: int) -> Command:
-        if command.code == RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
-            return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
-        return await request(client, to, command, timeout_ms)
+    async def java(client: RemotingClient, to: str, command: Command, timeout_ms: int) -> Command:
+        assert command.code != RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+        answer = await request(client, to, command, timeout_ms)
+        answer.language = Language.JAVA
+        return answer
 
-    monkeypatch.setattr(RemotingClient, "request", old)
+    monkeypatch.setattr(RemotingClient, "request", java)
     async with orbitmq_world.admin() as admin:
         await admin.groups.create("g", GroupSettings(max_retries=3))
         assert (await admin.groups.show("g")).whole().settings["broker-a"].max_retries == 3

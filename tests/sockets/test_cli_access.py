@@ -132,7 +132,7 @@ def test_a_verdict_with_its_reason(orbitmq: Command, monkeypatch: pytest.MonkeyP
         (["acl", "allow", "root", "--topic", "x*y", "Pub"], "resource is 'Topic:x*y'"),
         (
             ["acl", "allow", "root", "--topic", "x", "Pub", "--from", "here"],
-            "--from 'here'; expected an IP address",
+            "--from here: expected an IP address",
         ),
         (["acl", "delete", "root", "--yes"], "root has no rule"),
         (["acl", "delete", "root", "Topic:x", "--yes"], "root has no rule about Topic:x"),

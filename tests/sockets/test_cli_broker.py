@@ -101,6 +101,10 @@ def test_settings_are_shown_changed_and_compared(orbitmq: Command) -> None:
         (["config", "get", "broker-x"], "no broker broker-x is registered; there are: broker-a"),
         (["config", "get", "broker-a", "brokerNam"], " has no setting brokerNam: did you mean brokerName?"),
         (["config", "set", "broker-a", "brokerName"], "brokerName: expected KEY=VALUE"),
+        (
+            ["config", "set", "broker-a", "listenPort=1", "--yes"],
+            "listenPort cannot change while the broker runs: set it in its file, and restart it",
+        ),
         (["config", "set", "broker-a", "nosuch=1", "--yes"], "orbitmq broker: broker-a at 127.0.0.1:"),
         (["config", "diff", "broker-a"], "two brokers are needed to compare settings, got 1"),
         (["status", "127.0.0.1:1"], "no broker 127.0.0.1:1 is registered"),

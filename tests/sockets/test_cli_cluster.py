@@ -209,6 +209,17 @@ def test_nobody_there_is_one_line(orbitmq: Command) -> None:
         assert len(line.splitlines()) == 1
 
 
+def test_a_topic_that_is_not_there_is_said_at_once(orbitmq: Command, name_server: str) -> None:
+    assert "topic 'nosuch' is unknown" in orbitmq("receive", "nosuch", code=1)
+    waiting = start("receive", "nosuch", "--group", "waiting", "-n", name_server)
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    assert said == "no broker has the topic nosuch; waiting until one has it: Ctrl-C ends this\n"
+    code, out, err = stop(waiting)
+    assert code in (0, 130)  # 130: the member has not begun
+    assert (out, err) == ("", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_servers_say_when_they_serve_and_stop_cleanly(tmp_path: Path, number: int) -> None:
     names = start("nameserver", "--port", "0", "--set", f"kvConfigPath={tmp_path}/kv.json")

@@ -163,8 +163,7 @@ def test_json_stays_one_document_that_names_who_is_missing(
 
 def test_messages_of_the_other_broker_are_printed(orbitmq: Command) -> None:
     assert orbitmq("receive", "orders", code=1, out=True) == "m\n" * 3
-    assert "broker-b at " in orbitmq.errors
-    assert ": no answer from " in orbitmq.errors
+    assert orbitmq.errors.startswith("broker-b: no answer from ")
     assert orbitmq.errors.endswith("in time; its messages are not shown\n")
     assert len(orbitmq.errors.splitlines()) == 1
     assert len(orbitmq("dlq", "export", "billing", code=1, out=True).splitlines()) == 1

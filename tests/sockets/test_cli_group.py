@@ -117,7 +117,7 @@ def test_a_reset_beyond_the_queue_names_its_ends(orbitmq: Command) -> None:
     orbitmq("group", "create", "g")
     broker = json.loads(orbitmq("topic", "route", "orders", "--json"))["brokers"][0]["broker"]
     text = orbitmq(
-        "group", "reset", "g", "orders", "--offset", "9", "--queue", f"{broker}:0", "--yes", code=1
+        "group", "reset", "g", "orders", "--offset", "9", "--queue", f"{broker}:0", "--yes", code=2
     )
     assert "has the offsets 0 to 0, not 9" in text
     assert not Path("g-reset.json").exists()

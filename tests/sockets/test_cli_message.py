@@ -76,5 +76,5 @@ def test_nothing_found_and_wrong_input_are_one_line(orbitmq: Command) -> None:
     found = json.loads(orbitmq("message", "find", "empty", "--key", "none", "--json", code=1, out=True))
     assert (found["topic"], found["messages"], found["complete"]) == ("empty", [], True)
     assert "--count 0: expected 1 or more" in orbitmq("message", "find", "t", "-k", "x", "-c", "0", code=2)
-    assert "hexadecimal digits" in orbitmq("message", "get", "4711", code=1)
+    assert "hexadecimal digits" in orbitmq("message", "get", "4711", code=2)
     assert "unique id 4711" in orbitmq("message", "get", "4711", "--topic", "empty", code=1)

@@ -29,7 +29,7 @@ def test_the_command_line_takes_keys_and_tls_from_the_environment(
         assert "access key 'app' or its secret key is wrong" in said
         assert "pssst" not in said
         monkeypatch.delenv("ORBITMQ_ACCESS_KEY")
-        said = command("topic", "list", "-n", address, code=1)
+        said = command("topic", "list", "-n", address, code=2)
         assert "ORBITMQ_ACCESS_KEY is missing beside ORBITMQ_SECRET_KEY" in said
 
 

@@ -336,7 +336,7 @@ def test_files_that_cannot_be_right(authority: Authority, stranger: Authority, t
         ({"cert": mine.cert, "key": missing}, f"Tls.key: {missing} cannot be read"),
         ({"cert": mine.cert, "key": locked.key}, "the key is encrypted, which OrbitMQ does not read"),
         ({"cert": mine.cert, "key": stranger.issue("x").key}, "and its key do not belong together"),
-        ({"key": mine.key}, "Tls.key is given without Tls.cert"),
+        ({"key": mine.key}, "Tls.key is given without a certificate"),
         ({"check_host": "no"}, "Tls.check_host must be True or False, got 'no'"),
     ]
     for options, text in cases:

@@ -30,6 +30,7 @@ pytestmark = [
 ]
 
 NOBODY = "127.0.0.1:1"
+NO_ANSWER = "no name server gave an answer (cannot connect to 127.0.0.1:1: "
 PACKAGE = Path(orbitmq.__file__).parent
 
 
@@ -118,7 +119,7 @@ def test_a_write_that_cannot_be_begins_no_task(spark: SparkSession, cluster: Clu
     # Only exactly-once reads.
     unread = told(topic="write-only", stateLocation=str(tmp_path))
     assert unread.startswith("topic 'write-only' can only be written: ")
-    assert told(topic="there", nameServers=NOBODY).startswith("no name server gave an answer (127.0.0.1:1: ")
+    assert told(topic="there", nameServers=NOBODY).startswith(NO_ANSWER)
     assert told(topic="no topic").startswith("option topic='no topic' cannot name a topic: ")
     assert told(topic="there", delivery="twice").startswith(
         "option delivery='twice' is not at-least-once or "
@@ -199,6 +200,6 @@ def test_a_read_that_cannot_be_begins_no_task(
     assert told(topic="nowhere") == unknown(cluster)
     assert told(topic="there,nowhere") == unknown(cluster)
     assert told(topic="write-only").startswith("topic 'write-only' can only be written: ")
-    assert told(topic="there", nameServers=NOBODY).startswith("no name server gave an answer (127.0.0.1:1: ")
+    assert told(topic="there", nameServers=NOBODY).startswith(NO_ANSWER)
     assert told(topic="no topic").startswith("option topic='no topic' cannot name a topic: ")
     assert told(topic="there", startingOffsets="first").startswith("option startingOffsets='first' is not ")

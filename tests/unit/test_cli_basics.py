@@ -14,7 +14,10 @@ from orbitmq.cli.failures import EXIT_FAILED, EXIT_USAGE, UsageError, explain
 from orbitmq.cli.main import COMMANDS, main
 from orbitmq.cli.output import print_json, table
 from orbitmq.cli.serve import own_address
-from orbitmq.errors import BrokerError
+from orbitmq.errors import BrokerError, UnknownOptionError, ValidationError
+from orbitmq.runtime.secret_command import SecretCommandError
+from orbitmq.settings.typed import ConfigError
+from orbitmq.spark.errors import OptionError
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
@@ -184,6 +187,11 @@ def test_print_config_shows_rocketmq_keys(tmp_path: Path) -> None:
         (OSError(errno.EADDRINUSE, "error while binding on port 9876"), "choose another port", EXIT_FAILED),
         (OSError(errno.ENOSPC, "No space left on device", "/store"), "the disk is full", EXIT_FAILED),
         (BrokerError(17, "no topic\nof this name", "h:1"), "no topic of this name", EXIT_FAILED),
+        (ValidationError("queues must be 1 or more"), "queues must be 1 or more", EXIT_USAGE),
+        (UnknownOptionError("there is no option tag"), "there is no option tag", EXIT_USAGE),
+        (ConfigError("listenPort", "x", "a number"), "listenPort", EXIT_USAGE),
+        (OptionError("option startsFrom is unknown"), "startsFrom", EXIT_USAGE),
+        (SecretCommandError("the secret command is empty"), "is empty", EXIT_FAILED),
         (KeyError("x"), "unexpected KeyError", EXIT_FAILED),
         (ImportError("x", name="orbitmq.a", path="/src/a.cpython.so"), "run make build", EXIT_FAILED),
         (ModuleNotFoundError("x", name="pyspark.sql"), "pip install 'orbitmq[spark]'", EXIT_USAGE),

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority
 
-from orbitmq import Credentials, Tls, ValidationError
+from orbitmq import Credentials, Tls
 from orbitmq.cli import contexts
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_USAGE, UsageError
 from orbitmq.cli.main import main
 from orbitmq.cli.where import servers_of
+from orbitmq.runtime.secret_command import SecretCommandError
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +140,7 @@ def test_a_file_of_another_form_is_refused(
         (["new", "-n", "h:1", "--secret-command", "x"], "--user and --secret-command belong together"),
         (["new", "-n", "h:1", "--credentials-file", "/none"], "/none cannot be read"),
         (["new", "-n", "h:1", "--ca", "/none"], "--ca: /none cannot be read"),
-        (["new", "-n", "h:1", "--key", "/none"], "--key is given without --cert"),
+        (["new", "-n", "h:1", "--key", "/none"], "--key is given without a certificate"),
         (["new", "-n", "h:1", "--no-check-host"], "--no-check-host is about TLS"),
     ],
 )
@@ -159,7 +160,9 @@ def test_a_context_that_no_command_could_use_is_not_made(
 @pytest.mark.behaviour("CS-02")
 def test_a_secret_command_that_fails_is_named_with_its_context(capsys: pytest.CaptureFixture[str]) -> None:
     created("prod", "--user", "ops", "--secret-command", "false")
-    with pytest.raises(ValidationError, match="the secret command of context prod failed with exit code 1"):
+    with pytest.raises(
+        SecretCommandError, match="the secret command of context prod failed with exit code 1"
+    ):
         servers_of(None, None)
     capsys.readouterr()
     assert main(["topic", "list"]) == EXIT_FAILED

@@ -97,7 +97,7 @@ def test_tls_from_options_and_environment(tmp_path: Path) -> None:
     assert identity_of({"tls": "false"}, environment).tls is None
     with pytest.raises(ValidationError, match=r"^ORBITMQ_TLS_CA: /none cannot be read"):
         identity_of({}, Environment(ORBITMQ_TLS_CA="/none"))
-    with pytest.raises(ValidationError, match=r"^tlsKey is given without tlsCert"):
+    with pytest.raises(ValidationError, match=r"^tlsKey is given without a certificate"):
         identity_of({"tlsKey": "/none"}, Environment())
     with pytest.raises(ValidationError, match="ORBITMQ_TLS must be true or false, got 'yes'"):
         identity_of({}, Environment(ORBITMQ_TLS="yes"))

@@ -7,8 +7,7 @@ from shlex import join
 
 import pytest
 
-from orbitmq import ValidationError
-from orbitmq.runtime.secret_command import MAX_BYTES, printed_secret
+from orbitmq.runtime.secret_command import MAX_BYTES, SecretCommandError, printed_secret
 
 
 def python(code: str) -> str:
@@ -37,9 +36,9 @@ def test_the_line_is_the_secret() -> None:
     ],
 )
 def test_anything_else_is_a_sentence_without_the_secret(command: str, says: str) -> None:
-    with pytest.raises(ValidationError) as raised:
+    with pytest.raises(SecretCommandError) as raised:
         printed_secret(command, 60)
-    assert str(raised.value).startswith(says)
+    assert str(raised.value).startswith(f"the secret command {says}")
     assert "pssst" not in str(raised.value)
 
 
@@ -54,5 +53,5 @@ def test_anything_else_is_a_sentence_without_the_secret(command: str, says: str)
     ],
 )
 def test_a_program_that_hangs_is_ended(code: str) -> None:
-    with pytest.raises(ValidationError, match=r"was not done within 0\.2 s and was ended"):
+    with pytest.raises(SecretCommandError, match=r"was not done within 0\.2 s and was ended"):
         printed_secret(python(code), 0.2)

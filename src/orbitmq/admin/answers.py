@@ -17,6 +17,11 @@ FoundT = TypeVar("FoundT", covariant=True)
 NOT_ALL = "not all brokers answered"
 
 
+def placed(name: str, address: str, reason: str) -> str:
+    """The server's name for a line with the reason, with its address unless the reason has it."""
+    return name if address in reason else f"{name} at {address}"
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """A server that did not answer, or refused.
@@ -45,7 +50,7 @@ class LeftOut:
         return isinstance(self.error, ConnectionLostError | RequestTimeoutError)
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.address}: {self.reason}"
+        return f"{placed(self.name, self.address, self.reason)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

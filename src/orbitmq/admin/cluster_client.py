@@ -14,7 +14,7 @@ from orbitmq.message.errors import MessageFormatError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Language
 from orbitmq.wire.errors import WireError
 from orbitmq.wire.refusals import error_of
 
@@ -59,6 +59,7 @@ class ClusterClient:
         self._client = client
         self.name_servers = name_servers
         self.timeout_ms = timeout_ms
+        self._of_orbitmq: set[str] = set()
 
     async def brokers(self) -> list[BrokerInfo]:
         """Every live broker, by cluster, name and id.
@@ -172,9 +173,15 @@ class ClusterClient:
             BrokerError, TransportError: it refuses, or cannot be reached.
         """
         answer = await self._client.request(address, command, max(self.timeout_ms, least_ms))
+        if answer.language == Language.PYTHON:
+            self._of_orbitmq.add(address)
         if answer.code != ResponseCode.SUCCESS:
             raise error_of(command, answer, address)
         return answer
+
+    def is_orbitmq(self, address: str) -> bool:
+        """Whether OrbitMQ has answered from there: other brokers make a group that they are asked about."""
+        return address in self._of_orbitmq
 
     async def certificate_end_ms(self, address: str) -> int:
         """When the TLS certificate of a server ends, in milliseconds since the epoch.

@@ -26,7 +26,7 @@ from orbitmq.admin.progress import (
 from orbitmq.admin.tables import Tables
 from orbitmq.client.ranges import check_kind
 from orbitmq.durations import instant_ms
-from orbitmq.errors import BrokerError, ValidationError
+from orbitmq.errors import BrokerError, NotPermittedError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.reserved import is_built_in_group
 from orbitmq.wire import all_headers as headers
@@ -87,17 +87,21 @@ class GroupAdmin:
         return answers.partial(dict(sorted(found.items())))
 
     async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:
-        """The settings that a broker has of a group; ``None``: it does not know the group."""
-        request = headers.GetSubscriptiongroupConfigRequest(group=group).command()
-        try:
-            answer = await self._cluster.ask_unless(
-                broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-            )
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            # Brokers before 5.0 have only the whole table.
-            return (await self._tables.of(broker)).get(group)
+        """The settings that a broker has of a group; ``None``: it does not know the group.
+
+        A broker that has not answered as one of OrbitMQ's is asked for the table of all groups: Apache's make
+        a group that they are asked about. A user who may not read the table asks about the group itself.
+        """
+        if not self._cluster.is_orbitmq(broker.address):
+            try:
+                return (await self._tables.of(broker)).get(group)
+            except NotPermittedError:
+                pass
+        answer = await self._cluster.ask_unless(
+            broker.address,
+            headers.GetSubscriptiongroupConfigRequest(group=group).command(),
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        )
         return None if answer is None else from_wire(SubscriptionGroupConfig.decode(answer.body))
 
     async def show(self, group: str, *, cluster: str | None = None) -> Partial[GroupDetails]:
@@ -112,10 +116,10 @@ class GroupAdmin:
         request = headers.GetConsumerConnectionListRequest(consumer_group=group)
 
         async def look(broker: BrokerInfo) -> _Told:
-            settings, answer = await asyncio.gather(
-                self._settings(broker, group),
-                self._cluster.ask_unless(broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE),
+            answer = await self._cluster.ask_unless(
+                broker.address, request.command(), ResponseCode.CONSUMER_NOT_ONLINE
             )
+            settings = await self._settings(broker, group)
             return settings, None if answer is None else ConsumerConnection.decode(answer.body)
 
         answers = await self._cluster.at_each(brokers, look)

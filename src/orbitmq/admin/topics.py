@@ -20,7 +20,7 @@ from orbitmq.message.reserved import (
     REPLY_TOPIC_SUFFIX,
     RETRY_PREFIX,
     TOOLS_GROUP,
-    is_system_topic,
+    is_own_topic,
 )
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import QueryConsumeTimeSpanBody, TopicStatsTable
@@ -71,7 +71,7 @@ class TopicAdmin:
         for broker, table in answers.pairs:
             for name, settings in table.items():
                 if name in found or not (
-                    name in own or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+                    name in own or is_own_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
                 ):
                     found.setdefault(name, {})[broker.name] = settings
         return answers.partial(dict(sorted(found.items())))

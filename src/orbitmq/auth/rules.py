@@ -369,11 +369,19 @@ def _entry(info: PolicyEntryInfo) -> PolicyEntry:
     )
 
 
-def _network(text: str) -> Network:
+def network_of(text: str) -> Network | None:
+    """The network of a rule's source, also of one address; ``None``: it is none."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise _invalid("sourceIps", text, "an IP address, or a network as 10.0.0.0/8") from None
+        return None
+
+
+def _network(text: str) -> Network:
+    network = network_of(text)
+    if network is None:
+        raise _invalid("sourceIps", text, "an IP address, or a network as 10.0.0.0/8")
+    return network
 
 
 def _within(address: Address | None, networks: Iterable[Network]) -> bool:

@@ -11,10 +11,9 @@ from orbitmq.cli.app import Yes, confirm, make_app
 from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done
-from orbitmq.cli.user import User, known
+from orbitmq.cli.user import User, check_known
 from orbitmq.cli.values import named
 from orbitmq.cli.view import Table, View, same
-from orbitmq.errors import ValidationError
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wording import counted
 
@@ -102,16 +101,15 @@ async def _set(
     wanted += [(name, named(actions)) for name, actions in resource or ()]
     if not wanted:
         raise UsageError("which resource? Give --topic, --group or --resource with actions")
-    for name, actions in wanted:
-        _check_rule(name, actions, sources or ())
+    _check_rules(wanted, sources or ())
+    await check_known(admin, user)
     verb = "allowed" if allows else "denied"
     brokers: Sequence[str] = ()
     lines = []
     for name, actions in wanted:
-        with known(user):
-            brokers, left_out = await done(
-                admin.access.set_rule(user, name, actions, sources=sources or (), allows=allows)
-            )
+        brokers, left_out = await done(
+            admin.access.set_rule(user, name, actions, sources=sources or (), allows=allows)
+        )
         at = f" from {', '.join(sources)}" if sources else ""
         lines.append(f"{verb} {user} {', '.join(actions)} of {name}{at} at {', '.join(brokers)}")
         if left_out:
@@ -119,20 +117,24 @@ async def _set(
     return View({"user": user, "brokers": brokers, "rules": len(wanted)}, lines=lines)
 
 
-def _check_rule(resource: str, actions: Sequence[str], sources: Sequence[str]) -> None:
+def _check_rules(wanted: Sequence[tuple[str, Sequence[str]]], sources: Sequence[str]) -> None:
     """Before anything is changed, refuse values that no broker takes.
 
     Raises:
         UsageError: it names the value and what was expected.
     """
-    from orbitmq.auth.rules import Acl
+    from orbitmq.auth.rules import Acl, network_of
     from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 
-    entry = PolicyEntryInfo(resource, list(actions), list(sources), "Allow")
-    try:
-        Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
-    except RemotingError as error:
-        raise UsageError((error.remark or str(error)).replace("sourceIps is ", "--from ")) from error
+    for source in sources:
+        if network_of(source) is None:
+            raise UsageError(f"--from {source}: expected an IP address, or a network as 10.0.0.0/8")
+    for resource, actions in wanted:
+        entry = PolicyEntryInfo(resource, list(actions), list(sources), "Allow")
+        try:
+            Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
+        except RemotingError as error:
+            raise UsageError(error.remark or str(error)) from error
 
 
 @app.command(name="list")
@@ -201,10 +203,7 @@ async def right(
 
     if address_of(source) is None:
         raise UsageError(f"--from {source}: expected an IP address")
-    try:
-        answer = await admin.access.test(user, action, resource, source=source)
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
+    answer = await admin.access.test(user, action, resource, source=source)
     rows = [{"broker": one.broker_name, "allowed": one.allowed, "why": one.why} for one in answer.found]
     return View(
         {"user": user, "action": action, "resource": resource, "from": source},

@@ -29,6 +29,15 @@ orbitmq broker config diff broker-a broker-b
 )
 
 BrokerName = Annotated[str, Parameter(help="Name of the broker, or its address.")]
+# What a broker is found by, and where its files are. An Apache broker takes another value while it runs, and
+# then registers an address where nothing listens.
+FIXED = frozenset(
+    {
+        *("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "brokerIP2", "brokerRole"),
+        *("listenPort", "fastListenPort", "haListenPort", "bindAddress"),
+        *("storePathRootDir", "storePathCommitLog"),
+    }
+)
 CHANGES: Columns = {**same("broker"), "id": "broker_id", **same("key", "before", "after")}
 
 
@@ -88,6 +97,10 @@ async def set_(
         settings: Settings as KEY=VALUE, by RocketMQ's names. A broker refuses those that need a restart.
     """
     wanted = pairs("set", settings, "KEY=VALUE")
+    if fixed := sorted(FIXED & wanted.keys()):
+        raise UsageError(
+            f"{fixed[0]} cannot change while the broker runs: set it in its file, and restart it"
+        )
     rows: list[dict[str, object]] = []
     brokers = brokers_named(await admin.brokers.list(), broker)
     for one in brokers:

@@ -209,6 +209,8 @@ async def broker(
 
 
 def _problems(found: Sequence[BrokerState]) -> list[tuple[State, str]]:
+    from orbitmq.admin.answers import placed
+
     problems: list[tuple[State, str]] = []
     for name in sorted({state.broker.name for state in found}):
         roles = {state.role for state in found if state.broker.name == name}
@@ -217,7 +219,9 @@ def _problems(found: Sequence[BrokerState]) -> list[tuple[State, str]]:
             text = f"{name} has no master" + (", a slave acts for it" if acts else "")
             problems.append((State.WARNING if acts else State.CRITICAL, text))
     for state in found:
-        who = f"{state.broker.name} (id {state.broker.broker_id}) at {state.broker.address}"
+        who = placed(
+            f"{state.broker.name} (id {state.broker.broker_id})", state.broker.address, state.problem
+        )
         if state.problem:
             problems.append((State.CRITICAL, f"{who} does not answer: {state.problem}"))
         elif state.in_sync is False:

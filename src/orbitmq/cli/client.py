@@ -8,9 +8,7 @@ from cyclopts import Parameter
 
 from orbitmq.cli.app import Flag, Group, make_app
 from orbitmq.cli.command import command
-from orbitmq.cli.failures import UsageError
 from orbitmq.cli.view import Columns, Table, View, listed, same
-from orbitmq.errors import ValidationError
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -58,10 +56,7 @@ async def show(admin: Admin, group: Group, client: str, /, *, stacks: Flag = Fal
         client: The id of the client, as 'orbitmq client list' shows it.
         stacks: Ask it for the stacks of its threads, too.
     """
-    try:
-        answer = await admin.clients.show(group, client, stacks=stacks)
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
+    answer = await admin.clients.show(group, client, stacks=stacks)
     found = answer.found
     said = [found.stacks] if found.stacks else ["the consumer does not report its stacks"] if stacks else []
     return View(

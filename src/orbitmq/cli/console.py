@@ -17,7 +17,6 @@ from orbitmq.cli.failures import UsageError
 from orbitmq.cli.user import Generate, SecretFile, secret_of
 from orbitmq.cli.view import Line, View
 from orbitmq.cli.where import Clusters
-from orbitmq.errors import ValidationError
 from orbitmq.runtime.imports import is_missing
 
 if TYPE_CHECKING:
@@ -174,9 +173,6 @@ def password(
     secret, shown = secret_of(generate, secret_file)
     if secret is None:
         raise UsageError("give --generate or --secret-file: a user needs a password")
-    try:
-        line = line_of(name, role, secret)
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
+    line = line_of(name, role, secret)
     notes = [f"password of {name}, shown once: {secret}"] if shown else []
     return View({"name": name, "role": role, "line": line, **shown}, lines=[line], notes=notes)

@@ -13,7 +13,6 @@ from orbitmq.cli.app import Flag, Yes, confirm, make_app
 from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.view import Columns, Row, Table, View, listed
-from orbitmq.errors import ValidationError
 from orbitmq.runtime.system import SystemHost
 
 if TYPE_CHECKING:
@@ -122,7 +121,8 @@ def _check(made: Context) -> None:
     """Refuse what no command could use. The secret command is not run.
 
     Raises:
-        UsageError: wrong addresses, half of the keys, keys twice, or files of TLS that are not right.
+        UsageError: there is no address, half of the keys, or keys twice.
+        ValidationError: wrong addresses, or files of keys or TLS that are not right.
     """
     if bool(made.user) != bool(made.secret_command.strip()):
         raise UsageError("--user and --secret-command belong together")
@@ -134,15 +134,10 @@ def _check(made: Context) -> None:
     from orbitmq.client.core.name_servers import parse_source
 
     keys = {"credentialsFile": made.credentials_file, **made.tls_options()}
-    try:
-        if not parse_source(made.name_servers):
-            raise UsageError("--name-servers: there is no address in it")
-        identity_of({option: value for option, value in keys.items() if value}, SystemHost())
-    except ValidationError as error:
-        text = str(error)
-        for option, name in (("tlsCa", "--ca"), ("tlsCert", "--cert"), ("tlsKey", "--key")):
-            text = text.replace(option, name)
-        raise UsageError(text) from error
+    if not parse_source(made.name_servers):
+        raise UsageError("--name-servers: there is no address in it")
+    given = {option: value for option, value in keys.items() if value}
+    identity_of(given, SystemHost(), {"tlsCa": "--ca", "tlsCert": "--cert", "tlsKey": "--key"})
 
 
 @app.command(name="list")

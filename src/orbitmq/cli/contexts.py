@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.cli.failures import UsageError
-from orbitmq.errors import ValidationError
 from orbitmq.runtime.paths import joined
 from orbitmq.runtime.secret_command import printed_secret
 from orbitmq.runtime.system import SystemFiles
@@ -62,14 +61,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """What the context says about keys and TLS, by the names of options; runs its secret command.
 
         Raises:
-            ValidationError: the secret command does not print one line.
+            SecretCommandError: the secret command does not print one line.
         """
         keys = {"credentialsFile": self.credentials_file}
         if self.user:
-            try:
-                secret = printed_secret(self.secret_command, SECRET_COMMAND_S)
-            except ValidationError as error:
-                raise ValidationError(f"the secret command of context {name} {error}") from error
+            called = f"the secret command of context {name}"
+            secret = printed_secret(self.secret_command, SECRET_COMMAND_S, name=called)
             keys = {"accessKey": self.user, "secretKey": secret}
         return {**keys, **self.tls_options()}
 
@@ -125,15 +122,14 @@ def load(host: HostFacts) -> Contexts:
     """The contexts; none when there is no file.
 
     Raises:
-        UsageError: others can read the file, or it is not what this program writes.
+        ValidationError: others can read the file.
+        UsageError: it cannot be read, or is not what this program writes.
     """
     path = file_of(host)
     try:
         content = private_bytes(path, MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return Contexts()
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > MAX_FILE_BYTES:

@@ -95,7 +95,8 @@ def _of_broker(seen: Seen) -> Iterator[Finding]:
     where = f"{broker.name}:{broker.broker_id}"
     if seen.problem:
         fix = "start it; or, when it runs, set brokerIP1 to an address that clients reach, or open the port"
-        yield Finding("address", where, f"{broker.address} does not answer: {seen.problem}", fix)
+        who = "it" if broker.address in seen.problem else broker.address
+        yield Finding("address", where, f"{who} does not answer: {seen.problem}", fix)
         return
     yield Finding("address", where, f"{broker.address} answers")
     yield from _clock(seen, where)

@@ -91,12 +91,13 @@ def _machine() -> Machine:
 
     from orbitmq import _speed
     from orbitmq.cli import contexts
+    from orbitmq.errors import ValidationError
     from orbitmq.runtime.system import SystemHost
 
     try:
         contexts.load(SystemHost())
         problem = ""
-    except UsageError as error:
+    except (UsageError, ValidationError) as error:
         problem = str(error)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = 2**31 if most == resource.RLIM_INFINITY else most

@@ -16,6 +16,9 @@ EXIT_INTERRUPTED = 130
 DEBUG = "ORBITMQ_DEBUG"
 # Tells why a command failed: its name, a line and the exit code so far; gives the exit code.
 Tell = Callable[[str, str, int], int]
+# Classes of errors about what the user gave: the command line, a variable or a file is wrong. By their names:
+# only one command needs each of their modules.
+_WRONG_INPUT = {"ConfigError", "OptionError", "ValidationError"}
 # What orbitmq[spark] brings; without it the jobs of `orbitmq spark` cannot be imported.
 _OF_SPARK = ("pyspark", "pyarrow", "pandas")
 
@@ -39,7 +42,8 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and not _ours(error):
         return _explain_os_error(error), EXIT_FAILED
     if _ours(error):
-        code = EXIT_USAGE if type(error).__name__ == "ConfigError" else EXIT_FAILED
+        classes = {each.__name__ for each in type(error).__mro__}
+        code = EXIT_USAGE if classes & _WRONG_INPUT else EXIT_FAILED
         return _one_line(str(error)) or type(error).__name__, code
     return (
         f"unexpected {type(error).__name__}: {_one_line(str(error))} (set {DEBUG}=1 to see where)",

@@ -119,12 +119,22 @@ async def _consume(
     *,
     form: Format,
 ) -> Views:
-    """The messages that a member of the group gets; each is acknowledged when it is printed."""
+    """The messages that a member of the group gets; each is acknowledged when it is printed.
+
+    The first message may make the topic, so a group waits for it.
+    """
+    from orbitmq.admin import Admin
     from orbitmq.client.consumer.consumer import Consumer
     from orbitmq.client.consumer.shutdown import closing_on_signals
     from orbitmq.client.model import ConsumeFrom
     from orbitmq.durations import instant
+    from orbitmq.errors import TopicNotFoundError
 
+    async with Admin(**servers.options) as admin:
+        try:
+            await admin.topics.route(topic)
+        except TopicNotFoundError as error:
+            yield Line(note=f"{error}; waiting until one has it: Ctrl-C ends this")
     named = {"first": ConsumeFrom.FIRST, "last": ConsumeFrom.LAST}
     consumer = Consumer(
         group,

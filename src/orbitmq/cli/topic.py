@@ -12,8 +12,7 @@ from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done, lost_masters, whole, without
 from orbitmq.cli.values import at_least, pairs
 from orbitmq.cli.view import Columns, Table, View, plain, same
-from orbitmq.errors import ValidationError
-from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_system_topic
+from orbitmq.message.reserved import REPLY_TOPIC_SUFFIX, is_own_topic
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ async def list_topics(admin: Admin, /, *, all: All = False, cluster: Cluster = N
         raise UsageError(f"--cluster {cluster}: there is no such cluster; there are: {', '.join(clusters)}")
     own = {broker.name for broker in brokers} | {broker.cluster for broker in brokers}
     own |= {f"{broker.cluster}{REPLY_TOPIC_SUFFIX}" for broker in brokers}
-    shown = [name for name in names if all or not (is_system_topic(name) or name in own)]
+    shown = [name for name in names if all or not (is_own_topic(name) or name in own)]
     return View({"topics": shown}, lines=shown)
 
 
@@ -92,10 +91,7 @@ async def create(
     creating = admin.topics.create(
         topic, queues=queues, perm=permission, cluster=cluster, order=order, attributes=attributes
     )
-    try:
-        brokers, left_out = await done(creating)
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
+    brokers, left_out = await done(creating)
     lost = lost_masters(await admin.brokers.without_master(cluster=cluster))
     idle = not_acted_on(TOPIC_ATTRIBUTES, attributes)
     kept = [f"{topic}: {', '.join(idle)} is kept; brokers of OrbitMQ do not act on it"] if idle else []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -15,7 +13,6 @@ from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.partial import done
 from orbitmq.cli.view import Table, View, same
-from orbitmq.errors import NotPermittedError, ValidationError
 
 if TYPE_CHECKING:
     from orbitmq.admin import Admin
@@ -32,8 +29,6 @@ orbitmq user delete app
 """,
 )
 
-# From the remarks of RocketMQ's brokers and of ours.
-_UNKNOWN = "is not exist"
 GENERATED_BYTES = 24
 MAX_SECRET_BYTES = 8192
 User = Annotated[str, Parameter(help="Name of the user.")]
@@ -81,10 +76,7 @@ async def create(
     secret, shown = secret_of(generate, secret_file)
     if secret is None:
         raise UsageError("give --generate or --secret-file: a user needs a secret")
-    try:
-        brokers, left_out = await done(admin.access.create_user(user, secret, is_super=super))
-    except ValidationError as error:
-        raise UsageError(str(error)) from error
+    brokers, left_out = await done(admin.access.create_user(user, secret, is_super=super))
     return View(
         {"user": user, "super": super, "brokers": brokers, **shown},
         lines=[f"made user {user} at {', '.join(brokers)}", *_once(user, shown)],
@@ -121,9 +113,9 @@ async def change(
     if secret is None and is_enabled is None and is_super is None:
         options = "--generate, --secret-file, --enable, --disable, --super or --normal"
         raise UsageError(f"nothing to change: give {options}")
+    await check_known(admin, user)
     changing = admin.access.change_user(user, secret=secret, is_super=is_super, is_enabled=is_enabled)
-    with known(user):
-        brokers, left_out = await done(changing)
+    brokers, left_out = await done(changing)
     return View(
         {"user": user, "brokers": brokers, **shown},
         lines=[f"changed user {user} at {', '.join(brokers)}", *_once(user, shown)],
@@ -148,20 +140,15 @@ async def delete(admin: Admin, user: User, /, *, dry_run: DryRun = False, yes: Y
     return View({"user": user, "brokers": brokers, "deleted": True}, lines=[line], left_out=left_out)
 
 
-@contextmanager
-def known(user: str) -> Iterator[None]:
-    """Say what to do if no broker has the user whom a change is about.
+async def check_known(admin: Admin, user: str) -> None:
+    """Refuse a change of a user whom no broker has.
 
     Raises:
-        UsageError: it names the user and the command.
+        UsageError: it says how to make the user.
     """
-    try:
-        yield
-    except NotPermittedError as error:
-        if _UNKNOWN not in str(error):
-            raise
-        text = f"no broker has a user {user}: 'orbitmq user create {user} --generate' makes one"
-        raise UsageError(text) from error
+    answer = await admin.access.users()
+    if not answer.left_out and all(one.user != user for one in answer.found):
+        raise UsageError(f"no broker has a user {user}: 'orbitmq user create {user} --generate' makes one")
 
 
 def _either(name: str, yes: bool, other: str, no: bool) -> bool | None:

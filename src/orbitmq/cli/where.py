@@ -78,8 +78,8 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
     Raises:
         UsageError: both options are given, the context is empty, is not there or cannot be read, it has keys
             or TLS that the command does not take, or the environment asks the tools for TLS.
-        ValidationError: the addresses are wrong, the secret command of the context fails, or a variable or a
-            file about keys and TLS cannot be right.
+        ValidationError: the addresses are wrong, or a variable or a file about keys and TLS cannot be right.
+        SecretCommandError: the secret command of the context fails.
     """
     if name_servers is not None and context is not None:
         raise UsageError("--name-servers and --context both say where the cluster is: give one of them")

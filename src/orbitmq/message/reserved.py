@@ -72,6 +72,11 @@ SYSTEM_TOPICS: Final = frozenset(
     }
 )
 
+# Topics that brokers of Apache RocketMQ 5.5 make for themselves, and that their rights treat as a user's.
+_MADE_BY_BROKERS: Final = frozenset(
+    {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
+)
+
 # Behaviour MV-05: no client may send to these.
 FORBIDDEN_SEND_TOPICS: Final = frozenset(
     {
@@ -116,6 +121,11 @@ def dead_letter_topic(group: str) -> str:
 def is_system_topic(topic: str) -> bool:
     """Whether RocketMQ reserves the name in every cluster."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_own_topic(topic: str) -> bool:
+    """Whether brokers have made the topic for themselves: lists and patterns leave it out."""
+    return is_system_topic(topic) or topic in _MADE_BY_BROKERS
 
 
 def is_system_group(group: str) -> bool:

@@ -23,6 +23,20 @@ _WANTS_CERTIFICATE: Final = (
 )
 
 
+class TlsOptionError(ValidationError):
+    """An option of :class:`Tls` cannot be right.
+
+    Attributes:
+        option: its name.
+        problem: what follows the name in the text.
+    """
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"Tls.{option}{problem}")
+        self.option = option
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """How a client speaks TLS. The files are PEM, and read again for each connection: renewed ones count.
@@ -40,7 +54,7 @@ class Tls:
             are connected to by the addresses that they register, most often IP addresses.
 
     Raises:
-        ValidationError: a file cannot be read or is not what it should be.
+        TlsOptionError: a file cannot be read or is not what it should be.
     """
 
     ca: str | None = None
@@ -54,13 +68,11 @@ class Tls:
             if isinstance(given, os.PathLike):
                 object.__setattr__(self, name, os.fspath(given))
             elif given is not None and (not isinstance(given, str) or not given):
-                raise ValidationError(f"Tls.{name} must be the name of a file, got {given!r:.80}")
+                raise TlsOptionError(name, f" must be the name of a file, got {given!r:.80}")
         if not isinstance(self.check_host, bool):
-            raise ValidationError(f"Tls.check_host must be True or False, got {self.check_host!r:.80}")
+            raise TlsOptionError("check_host", f" must be True or False, got {self.check_host!r:.80}")
         if self.key is not None and self.cert is None:
-            raise ValidationError(
-                "Tls.key is given without Tls.cert: a key is shown with its certificate only"
-            )
+            raise TlsOptionError("key", " is given without a certificate: it is shown with one only")
         client_context(self)
 
 
@@ -68,7 +80,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """The TLS context for one connection, from the files as they are now.
 
     Raises:
-        ValidationError: a file cannot be read or is not what it should be.
+        TlsOptionError: a file cannot be read or is not what it should be.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -79,7 +91,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
         ca = tls.ca
         _reading("ca", ca, lambda: context.load_verify_locations(ca))
         if not context.cert_store_stats()["x509"]:
-            raise ValidationError(f"Tls.ca: {ca} holds no certificate in PEM form")
+            raise TlsOptionError("ca", f": {ca} holds no certificate in PEM form")
     if tls.cert is not None:
         cert = tls.cert
         if tls.key is not None:
@@ -95,13 +107,15 @@ def _reading(name: str, path: str, load: Callable[[], None]) -> None:
             pass
         load()
     except ssl.SSLError as error:
-        raise ValidationError(f"Tls.{name}: {path} {_unusable(name, error)}") from error
+        raise TlsOptionError(name, f": {path} {_unusable(name, error)}") from error
     except OSError as error:
-        raise ValidationError(f"Tls.{name}: {path} cannot be read: {error.strerror or error}") from error
+        raise TlsOptionError(name, f": {path} cannot be read: {error.strerror or error}") from error
     except _EncryptedError:
-        raise ValidationError(
-            f"Tls.{name}: the key is encrypted, which OrbitMQ does not read: "
-            "write it without a password (openssl pkey -in KEY -out PLAIN) into a file that only you can read"
+        raise TlsOptionError(
+            name,
+            ": the key is encrypted, which OrbitMQ does not read: "
+            "write it without a password (openssl pkey -in KEY -out PLAIN) "
+            "into a file that only you can read",
         ) from None
 
 

@@ -8,12 +8,16 @@ import threading
 import time
 from typing import Final
 
-from orbitmq.errors import ValidationError
+from orbitmq.errors import OrbitError
 
 MAX_BYTES: Final = 16 * 1024
 
 
-def printed_secret(command: str, timeout_s: float) -> str:
+class SecretCommandError(OrbitError):
+    """The program gave no secret. The text says what it did, and shows nothing of what came."""
+
+
+def printed_secret(command: str, timeout_s: float, *, name: str = "the secret command") -> str:
     """The one line that a program prints.
 
     It is started without a shell. It has the standard input and the standard error of this process, so that
@@ -21,33 +25,45 @@ def printed_secret(command: str, timeout_s: float) -> str:
 
     Args:
         command: the program and its arguments, quoted as for a shell.
+        name: what errors call it.
 
     Raises:
-        ValidationError: it cannot be started, fails, is not done in time, or prints anything else than one
-            line. The text says what it did, for "the secret command ..."; it shows nothing of what came.
+        SecretCommandError: it cannot be started, fails, is not done in time, or prints anything else than one
+            line.
     """
+    try:
+        return _printed(command, timeout_s)
+    except _ProblemError as problem:
+        raise SecretCommandError(f"{name} {problem}") from problem.__cause__
+
+
+class _ProblemError(Exception):
+    """What the program did, as the end of a sentence."""
+
+
+def _printed(command: str, timeout_s: float) -> str:
     try:
         words = shlex.split(command)
     except ValueError:
-        raise ValidationError("has a quotation mark that is not closed") from None
+        raise _ProblemError("has a quotation mark that is not closed") from None
     if not words:
-        raise ValidationError("is empty")
+        raise _ProblemError("is empty")
     try:
         # The user's own command, from a file that only this user can read.
         process = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ValidationError(f"cannot be started: {words[0]}: {reason}") from error
+        raise _ProblemError(f"cannot be started: {words[0]}: {reason}") from error
     try:
         printed, code = _run(process, timeout_s)
     except subprocess.TimeoutExpired:
-        raise ValidationError(f"was not done within {timeout_s:g} s and was ended") from None
+        raise _ProblemError(f"was not done within {timeout_s:g} s and was ended") from None
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
     if code:
-        raise ValidationError(f"failed with exit code {code}")
+        raise _ProblemError(f"failed with exit code {code}")
     return _line(printed)
 
 
@@ -56,7 +72,7 @@ def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int
 
     Raises:
         subprocess.TimeoutExpired: it is not done in time.
-        ValidationError: it prints more than is taken.
+        _ProblemError: it prints more than is taken.
     """
     out = process.stdout
     assert out is not None
@@ -75,7 +91,7 @@ def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int
         raise subprocess.TimeoutExpired(process.args, timeout_s)
     out.close()
     if len(printed) > MAX_BYTES:
-        raise ValidationError(f"prints more than {MAX_BYTES} bytes: it must print the secret alone")
+        raise _ProblemError(f"prints more than {MAX_BYTES} bytes: it must print the secret alone")
     return bytes(printed), process.wait(max(0.001, deadline - time.monotonic()))
 
 
@@ -83,9 +99,9 @@ def _line(printed: bytes) -> str:
     try:
         lines = printed.decode().splitlines()
     except UnicodeDecodeError:
-        raise ValidationError("prints no text in UTF-8") from None
+        raise _ProblemError("prints no text in UTF-8") from None
     if not lines or not lines[0]:
-        raise ValidationError("prints nothing: it must print the secret")
+        raise _ProblemError("prints nothing: it must print the secret")
     if len(lines) > 1:
-        raise ValidationError(f"prints {len(lines)} lines: it must print the secret alone")
+        raise _ProblemError(f"prints {len(lines)} lines: it must print the secret alone")
     return lines[0]

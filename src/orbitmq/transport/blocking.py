@@ -11,7 +11,7 @@ from orbitmq.errors import ValidationError
 from orbitmq.runtime.seam import Buffer
 from orbitmq.runtime.sockets import SocketStream, Stream, TlsStream
 from orbitmq.transport.address import parse_address
-from orbitmq.transport.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TlsError
+from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError, TlsError, connect_error
 from orbitmq.transport.identity import NOBODY, Identity, sign
 from orbitmq.wire.command import FLAG_ONEWAY, Command
 from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, TLS_ALERT, Allocate, Opaques, RemotingConnection
@@ -79,7 +79,7 @@ class BlockingConnection:
         except (ConnectionAbortedError, ValidationError) as error:
             raise TlsError(f"no TLS with {address}: {error}", address) from error
         except OSError as error:
-            raise ConnectError(f"cannot connect to {address}: {error}", address) from error
+            raise connect_error(address, error) from error
 
     def __enter__(self) -> BlockingConnection:
         return self

@@ -19,6 +19,7 @@ from orbitmq.transport.errors import (
     TlsError,
     TooManyRequestsError,
     TransportError,
+    connect_error,
 )
 from orbitmq.transport.identity import NOBODY, Identity, sign
 from orbitmq.wire.connection import TLS_ALERT
@@ -325,7 +326,7 @@ class RemotingClient:
             text = f"connecting to {address} took longer than {timeout_s:g} s"
             raise ConnectError(text, address) from error
         except OSError as error:
-            raise ConnectError(f"cannot connect to {address}: {error}", address) from error
+            raise connect_error(address, error) from error
         if connection.closed:
             raise ConnectError(f"{address} closed the connection at once{connection.why}", address)
         return connection

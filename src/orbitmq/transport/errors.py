@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.errors import OrbitError
+from orbitmq.runtime.connecting import why_not
 
 
 class TransportError(OrbitError):
@@ -35,3 +36,8 @@ class TooManyRequestsError(TransportError):
 
 class CredentialsError(TransportError):
     """The function that gives a client its credentials failed; nothing was sent."""
+
+
+def connect_error(address: str, error: OSError) -> ConnectError:
+    """The error of a connection to ``address`` that the machine could not make."""
+    return ConnectError(f"cannot connect to {address}: {why_not(error)}", address)

@@ -21,6 +21,8 @@ _OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECAS
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
+# What an Apache broker without users answers to requests about them.
+_NO_USERS = "An system error occurred, please try again later."
 _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 _TOPICS, _GROUPS = ("topic",), ("consumerGroup", "group", "producerGroup")
 
@@ -38,10 +40,10 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     Args:
         request: as it was sent, with the fields of its signature.
     """
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        hint = (
-            "; only brokers with authenticationEnabled=true have users" if request.code in _OF_USERS else ""
-        )
+    of_users = request.code in _OF_USERS
+    without_users = of_users and answer.code == ResponseCode.SYSTEM_ERROR and answer.remark == _NO_USERS
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or without_users:
+        hint = "; only brokers with authenticationEnabled=true have users" if of_users else ""
         return BrokerError(answer.code, f"not offered by this broker (code {request.code}){hint}", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)

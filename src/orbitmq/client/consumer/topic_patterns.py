@@ -9,7 +9,7 @@ from functools import partial
 
 from orbitmq.client.consumer.membership import Membership
 from orbitmq.errors import OrbitError, ValidationError
-from orbitmq.message.reserved import NAMESPACE_SEPARATOR, REPLY_TOPIC_SUFFIX, is_system_topic, topic_fault
+from orbitmq.message.reserved import NAMESPACE_SEPARATOR, REPLY_TOPIC_SUFFIX, is_own_topic, topic_fault
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -98,6 +98,6 @@ class TopicPatterns:
             and namespace.full(name) == full
             and topic_fault(name) is None
             and name not in servers
-            and not is_system_topic(name)
+            and not is_own_topic(name)
             and not name.endswith(REPLY_TOPIC_SUFFIX)
         ]

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from orbitmq.client.core.identity_names import VARIABLES
 from orbitmq.errors import ValidationError
-from orbitmq.runtime.client_tls import Tls
+from orbitmq.runtime.client_tls import Tls, TlsOptionError
 from orbitmq.runtime.seam import HostFacts
 from orbitmq.runtime.text_files import first_bytes
 from orbitmq.transport.identity import Identity
 from orbitmq.wire.signing import Credentials, Secret
 
 _KEYS: Final = ("accessKey", "secretKey", "securityToken")
-_FILES: Final = ("tlsCa", "tlsCert", "tlsKey")
+# By the field of Tls: the name of the option.
+_FILES: Final = {"ca": "tlsCa", "cert": "tlsCert", "key": "tlsKey"}
+_CHECK_HOST: Final = "tlsCheckHost"
 _WORDS: Final = {"true": True, "false": False}
 MAX_FILE_BYTES: Final = 64 * 1024
 
 
-def identity_of(given: Mapping[str, str], host: HostFacts) -> Identity:
+def identity_of(
+    given: Mapping[str, str], host: HostFacts, called: Mapping[str, str] | None = None
+) -> Identity:
     """The identity that options name, and for what they leave out the environment.
 
     Keys stand in the options or in one file, whose lines are ``accessKey=...`` and ``secretKey=...``, or with
@@ -28,36 +33,42 @@ def identity_of(given: Mapping[str, str], host: HostFacts) -> Identity:
 
     Args:
         given: by the names in :data:`VARIABLES`.
+        called: what errors call these options, where that is another name.
 
     Raises:
         ValidationError: half of the keys, a file that cannot be read, or another value than true and false.
             The text names the option or the variable, and no key.
     """
-    return Identity(_credentials(given, host), _tls(given, host))
+    options = _Options(given, host, {} if called is None else called)
+    return Identity(_credentials(options), _tls(options))
 
 
-def _chosen(names: tuple[str, ...], given: Mapping[str, str], host: HostFacts) -> tuple[dict[str, str], bool]:
-    """The values that are given, else the environment's; and whether they are the environment's."""
-    found = {name: given[name] for name in names if given.get(name)}
-    if found:
-        return found, False
-    named = {name: host.variable(VARIABLES[name]) for name in names}
-    return {name: value for name, value in named.items() if value}, True
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What is given, and the environment instead; ``called``: the names of options in errors."""
+
+    given: Mapping[str, str]
+    host: HostFacts
+    called: Mapping[str, str]
+
+    def chosen(self, *names: str) -> tuple[dict[str, str], dict[str, str]]:
+        """The values that are given, else those of the environment; and the names of all in errors."""
+        found = {name: self.given[name] for name in names if self.given.get(name)}
+        if found:
+            return found, {name: self.called.get(name, name) for name in names}
+        named = {name: self.host.variable(VARIABLES[name]) for name in names}
+        return {name: value for name, value in named.items() if value}, dict(VARIABLES)
 
 
-def _credentials(given: Mapping[str, str], host: HostFacts) -> Credentials | None:
-    values, of_environment = _chosen(("credentialsFile", *_KEYS), given, host)
-
-    def called(name: str) -> str:
-        return VARIABLES[name] if of_environment else name
-
+def _credentials(options: _Options) -> Credentials | None:
+    values, called = options.chosen("credentialsFile", *_KEYS)
     path = values.pop("credentialsFile", "")
     where = ""
     if path:
         if values:
             extra = next(iter(values))
             raise ValidationError(
-                f"{called('credentialsFile')} and {called(extra)} both give keys: give one of them"
+                f"{called['credentialsFile']} and {called[extra]} both give keys: give one of them"
             )
         values, where = _in_file(path), f" in {path}"
     if not values:
@@ -65,8 +76,8 @@ def _credentials(given: Mapping[str, str], host: HostFacts) -> Credentials | Non
     for name in ("accessKey", "secretKey"):
         if name not in values:
             other = "secretKey" if name == "accessKey" else "accessKey"
-            shown = name if path else called(name)
-            raise ValidationError(f"{shown} is missing{where or f' beside {called(other)}'}")
+            shown = name if path else called[name]
+            raise ValidationError(f"{shown} is missing{where or f' beside {called[other]}'}")
     token = values.get("securityToken")
     return Credentials(values["accessKey"], Secret(values["secretKey"]), Secret(token) if token else None)
 
@@ -96,23 +107,20 @@ def _in_file(path: str) -> dict[str, str]:
     return found
 
 
-def _tls(given: Mapping[str, str], host: HostFacts) -> Tls | None:
-    values, of_environment = _chosen(("tls", *_FILES, "tlsCheckHost"), given, host)
+def _tls(options: _Options) -> Tls | None:
+    values, called = options.chosen("tls", *_FILES.values(), _CHECK_HOST)
 
     def flag(name: str, default: bool) -> bool:
         text = values.get(name, "").lower()
         if text and text not in _WORDS:
-            called = VARIABLES[name] if of_environment else name
-            raise ValidationError(f"{called} must be true or false, got {text[:40]!r}")
+            raise ValidationError(f"{called[name]} must be true or false, got {text[:40]!r}")
         return _WORDS.get(text, default)
 
     if not flag("tls", bool(values)):
         return None
-    ca, cert, key = (values.get(name) for name in _FILES)
+    files = {field: values.get(name) for field, name in _FILES.items()}
+    check_host = flag(_CHECK_HOST, True)
     try:
-        return Tls(ca=ca, cert=cert, key=key, check_host=flag("tlsCheckHost", True))
-    except ValidationError as error:
-        text = str(error)
-        for name, field in zip(_FILES, ("Tls.ca", "Tls.cert", "Tls.key"), strict=True):
-            text = text.replace(field, VARIABLES[name] if of_environment else name)
-        raise ValidationError(text) from error
+        return Tls(**files, check_host=check_host)
+    except TlsOptionError as error:
+        raise ValidationError(f"{called[_FILES[error.option]]}{error.problem}") from error

@@ -106,7 +106,7 @@ class Inquiry(Generic[T]):
             try:
                 self._found = self._read(answer.body), address
             except WireError as error:
-                self._tried.append((address, f"unreadable answer: {error}"))
+                self._tried.append((address, f"unreadable answer of {address}: {error}"))
 
     @property
     def answered_by(self) -> int | None:
@@ -123,7 +123,7 @@ class Inquiry(Generic[T]):
             return self._found[0]
         if self._unknown:
             return None
-        details = "; ".join(f"{address}: {problem}" for address, problem in self._tried)
+        details = "; ".join(problem for _, problem in self._tried)
         raise NameServerError(f"no name server gave an answer ({details})", self._tried)
 
 

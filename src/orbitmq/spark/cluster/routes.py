@@ -246,7 +246,7 @@ class Routes:
                 for topic in names
                 if wanted.fullmatch(topic)
                 and not topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
-                and not reserved.is_system_topic(topic)
+                and not reserved.is_own_topic(topic)
             )
         )
 
