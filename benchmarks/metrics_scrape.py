@@ -28,6 +28,8 @@ QUEUES = 8
 GROUPS = 50
 SERIES_OF_A_PAIR = 5
 """Lag, its age, in flight, queueing, ready."""
+SERIES_OF_A_TOPIC = 11
+"""Messages, bytes, and nine of their sizes."""
 
 
 class Steps:
@@ -58,7 +60,7 @@ async def _fill(broker: Broker, topics: int, series: int) -> None:
     for name in names:
         for queue in range(QUEUES):
             s.append.put(NewMessage(name, queue, body, b""), {})
-    pairs = (series - 2 * topics) // SERIES_OF_A_PAIR
+    pairs = (series - SERIES_OF_A_TOPIC * topics) // SERIES_OF_A_PAIR
     for number in range(GROUPS):
         group = f"group-{number}"
         s.groups.update(SubscriptionGroupConfig(group_name=group))

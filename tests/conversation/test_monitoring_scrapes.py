@@ -17,7 +17,7 @@ from tests.metrics_text import families, value
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.metrics.read_topics import PER_BATCH
 from orbitmq.broker.metrics.topics import Topics
-from orbitmq.monitoring.exposition import Exposition, LabelRows
+from orbitmq.monitoring.exposition import MAX_KEPT, Exposition, LabelRows
 from orbitmq.monitoring.http import WRITTEN_BYTES, HttpAnswer, HttpListener
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.client import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
@@ -228,6 +228,22 @@ async def test_a_large_answer_is_sent_as_the_client_reads(orbitmq_runtime: Simul
         await client.ended
     assert client.body == b"".join(parts)
     await listener.stop()
+
+
+@pytest.mark.behaviour("MX-24")
+def test_the_text_of_numbers_that_stand_still_is_kept() -> None:
+    rows = LabelRows(("topic",), [("T",), ("U",)])
+    first = [rows.text(b"a{", [1, 2]) for _ in range(3)]
+    assert first[0] == first[1] == b'a{topic="T"} 1\na{topic="U"} 2\n'
+    assert first[1] is first[2]
+    assert rows.text(b"b{", [1, 2]) == b'b{topic="T"} 1\nb{topic="U"} 2\n'
+    assert [rows.text(b"a{", [1, number]) for number in (3, 3, 2)] == [
+        b'a{topic="T"} 1\na{topic="U"} %d\n' % number for number in (3, 3, 2)
+    ]
+    assert rows.text(b"a{", [1]) == b'a{topic="T"} 1\n'
+    for number in range(100):
+        assert rows.text(b"%d{" % number, [1]) == b'%d{topic="T"} 1\n' % number
+    assert len(rows._kept) == MAX_KEPT
 
 
 @pytest.mark.behaviour("MX-06")

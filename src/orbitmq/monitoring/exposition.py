@@ -1,7 +1,7 @@
 """Writes metrics as text for Prometheus (format 0.0.4), up to a limit of series.
 
 Series of many topics and groups are written as rows: their labels are prepared once, and one formatting of
-bytes writes the numbers of a hundred rows.
+bytes writes the numbers of a hundred rows. Numbers that stand still are not written again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # The series of one rendered part: well below a millisecond of work.
 LINES = 400
+# Metrics that have the same rows; the texts of more than these are not kept.
+MAX_KEPT = 16
 
 
 class Exposition:
@@ -101,7 +103,7 @@ class LabelRows:
         rows: their values, of each row.
     """
 
-    __slots__ = ("_buckets", "_text", "names", "rows")
+    __slots__ = ("_buckets", "_kept", "_text", "names", "rows")
 
     def __init__(self, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
         self.names = names
@@ -109,6 +111,8 @@ class LabelRows:
         lines = [_pairs(dict(zip(names, row, strict=True))).replace("%", "%%") + "} %d\n" for row in rows]
         self._text = "".join(lines).encode()
         self._buckets: LabelRows | None = None
+        # The numbers of the last scrape by the beginning of their lines, with the text if they stood still.
+        self._kept: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
 
     def buckets(self, bounds: Sequence[float]) -> LabelRows:
         """The labels of a histogram's buckets in each row; the bounds are always the same ones."""
@@ -120,11 +124,22 @@ class LabelRows:
 
     def text(self, begin: bytes, values: Sequence[int]) -> bytes:
         """The lines of the first rows, one of each value; every line begins with ``begin``."""
+        numbers = tuple(values)
+        before, text = self._kept.get(begin, ((), b""))
+        stand_still = before == numbers
+        if stand_still and text:
+            return text
+        text = self._lines(begin, numbers)
+        if len(self._kept) < MAX_KEPT or begin in self._kept:
+            self._kept[begin] = numbers, text if stand_still else b""
+        return text
+
+    def _lines(self, begin: bytes, values: tuple[int, ...]) -> bytes:
         text = self._text
         if len(values) < len(self.rows):
             # Line ends in labels are escaped: each line end is that of a row.
             text = b"\n".join(text.split(b"\n", len(values))[: len(values)]) + b"\n"
-        return begin + (text % tuple(values)).replace(b"\n", b"\n" + begin, len(values) - 1)
+        return begin + (text % values).replace(b"\n", b"\n" + begin, len(values) - 1)
 
 
 class MetricFamily:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -70,9 +71,12 @@ class Scrape:
         ready = text.family("orbitmq_ready", "gauge", "1 when clients can use the broker, as /readyz")
         ready.add(int(not self._reasons()))
         self._figures.process.write(text)
+        await asyncio.sleep(0)
         if self._serving():
             self._figures.write(text)
+            await asyncio.sleep(0)
             await self._counted.write(text)
+            await asyncio.sleep(0)
             await self._topics.write(text, self._serving)
         cut = text.cut
         text.give_place()
