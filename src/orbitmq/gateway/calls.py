@@ -213,7 +213,7 @@ class Calls:
             if call.ready:
                 self._start(call, handler)
             return
-        call.handler = None
+        call.direct = call.handler = None
         self._wait_for(call)
         try:
             begun = begin(call, message, call.reply)
