@@ -37,7 +37,7 @@ class Account:
 
     Attributes:
         line: where it stands in the file.
-        white_address: of the field whiteRemoteAddress; it lets nobody in here.
+        white_address: of the field whiteRemoteAddress, which has no effect here.
         default_topic, default_group: one of :data:`RIGHTS`; empty: none is given.
         topics, groups: names with one of :data:`RIGHTS` each, in the order of the file.
     """

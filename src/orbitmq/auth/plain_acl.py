@@ -68,7 +68,7 @@ class PlainAcl:
     """What one file says.
 
     Attributes:
-        white_addresses: of globalWhiteRemoteAddresses; they let nobody in here.
+        white_addresses: of globalWhiteRemoteAddresses, which has no effect here.
         version: ``None``: no request has changed the file.
     """
 

@@ -192,7 +192,7 @@ class Users:
         self.remove(name)
 
     def _check_last(self, known: User) -> None:
-        """Refuse to do without the last super user: nobody could make another one."""
+        """Refuse to remove the last super user: no other user could make a new one."""
         if known.is_super and known.is_enabled and not self.has_super(besides=known.name):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION,

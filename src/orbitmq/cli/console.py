@@ -58,7 +58,7 @@ def console(
     Args:
         host: Address to listen on. Another one than this machine's own needs users and https.
         port: Port to listen on.
-        write: Allow changes to whoever opens the link. By default the pages only read.
+        write: Allow changes in the session of the link. By default the pages only read.
     """
     entering.check(host, port)
     if write and not entering.by_link:

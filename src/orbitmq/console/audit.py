@@ -1,4 +1,4 @@
-"""The console's audit log: each change that somebody made or tried, the newest first."""
+"""The console's audit log: each change that was made or tried, the newest first."""
 
 from __future__ import annotations
 

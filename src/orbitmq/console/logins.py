@@ -42,7 +42,7 @@ class Door(Protocol):
         """The user of this name and password; ``None``: one of them is wrong.
 
         Raises:
-            OrbitError: nobody can log in now; the text says why.
+            OrbitError: no user can log in now; the text says why.
         """
         ...
 
@@ -62,7 +62,7 @@ class FileDoor:
 class RocketMQDoor:
     """The users of the cluster. Their keys sign their requests, so the brokers decide what they may do.
 
-    A cluster that checks no keys would let anybody in, so such a one lets nobody in.
+    A cluster that checks no keys would accept any user, so no user may log in there.
     """
 
     def __init__(self, options: Mapping[str, Any], monotonic: Callable[[], float]) -> None:

@@ -41,7 +41,7 @@ def _by_text() -> Mapping[str, str]:
 
 
 def load() -> None:
-    """Read the catalogue now, where that holds up nobody."""
+    """Read the catalogue now, where that delays no request."""
     _by_text()
 
 

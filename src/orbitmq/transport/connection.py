@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.runtime.file_sending import send_at_once
-from orbitmq.transport.endpoint import Answer, Endpoint, Handler, log
+from orbitmq.transport.endpoint import NO_FAILURES, Answer, Endpoint, Handler, log
 from orbitmq.transport.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.wire import connection as protocol
 from orbitmq.wire.addresses import joined
-from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.wire.connection import NEVER, RemotingConnection
 from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError, WireError
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
 
 TIMER_RESOLUTION_S = 0.01
 CLOSE_GRACE_S = 1.0
-# Answers that are no failures: success, and that something is not there, or not yet.
-NO_FAILURES = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-        ResponseCode.QUERY_NOT_FOUND,
-        ResponseCode.NO_MESSAGE,
-        ResponseCode.POLLING_TIMEOUT,
-    }
-)
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -24,6 +24,18 @@ log = logging.getLogger("orbitmq.transport")
 # Requests and answers with unknown codes are counted under this one.
 OTHER = -1
 REQUESTS, RESPONSES = frozenset(RequestCode), frozenset(ResponseCode)
+# Answers that are no failures: success, and that something is not there, or not yet.
+NO_FAILURES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.NO_MESSAGE,
+        ResponseCode.POLLING_TIMEOUT,
+    }
+)
 
 Answer: TypeAlias = Command | None
 Handler: TypeAlias = Callable[[Any, Command], Answer | Awaitable[Answer]]

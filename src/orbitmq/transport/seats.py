@@ -10,7 +10,7 @@ MANY: Final = 1_000
 
 
 def _nothing() -> None:
-    """Nobody wants to know that many have left."""
+    """For servers that give no memory back when many have left."""
 
 
 class Seats:

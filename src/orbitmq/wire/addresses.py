@@ -169,7 +169,7 @@ def is_unspecified(host: str) -> bool:
 
 
 def is_of_one_machine(host: str) -> bool:
-    """Whether others can connect to a host in its normal form; nobody knows that of a name."""
+    """Whether a host in its normal form is one machine, to which others can connect; ``True`` for a name."""
     if not is_numeric(host):
         return True
     address = ipaddress.ip_address(host)

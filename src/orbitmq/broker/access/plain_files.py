@@ -186,7 +186,7 @@ class PlainAclFiles(Component):
         self._warn(mapped.files)
 
     def _warn(self, files: Sequence[PlainAcl]) -> None:
-        """Say once of each file and account that its white addresses let nobody in."""
+        """Log once for each file and account that its white addresses have no effect."""
         for file in files:
             if file.white_addresses and file.path not in self._warned:
                 self._warned.add(file.path)
