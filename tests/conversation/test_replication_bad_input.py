@@ -22,6 +22,7 @@ from tests.replicas import (
 )
 
 from orbitmq.replication.link import stream
+from orbitmq.replication.link.ha_port import MOST_OF_ONE
 from orbitmq.replication.link.stream import FrameKind
 from orbitmq.testing import World
 from orbitmq.transport.address import parse_address
@@ -125,6 +126,26 @@ async def test_a_thousand_idle_connections_hinder_nobody(orbitmq_world: World) -
     assert await world.until(lambda: same_end(world)) < 0.1
     await world.until(lambda: all(peer.closed for peer in peers), 60)
     assert len(ha_port(world).connections) == 1
+
+
+@pytest.mark.behaviour("LM-03")
+async def test_one_address_leaves_room_for_others(
+    orbitmq_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = orbitmq_world
+    peers = [await connected(world) for _ in range(MOST_OF_ONE + 9)]
+    await world.sleep(1)
+    assert [peer.closed for peer in peers] == [False] * MOST_OF_ONE + [True] * 9
+    assert [line for line in warnings(caplog) if f"has {MOST_OF_ONE} connections already" in line]
+    peer = Peer()
+    host, port = parse_address(world.brokers[MASTER].services.registration.ha_address)
+    await world.runtime.machine("10.9.9.9").network.connect(lambda: peer, host, port)
+    peers[0].transport.close()
+    await world.sleep(1)
+    assert not peer.closed
+    assert not (await connected(world)).closed
+    await send(world, 20)
+    assert await world.until(lambda: same_end(world)) < 0.1
 
 
 async def test_no_more_than_max_connections_are_open(

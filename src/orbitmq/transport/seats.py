@@ -47,6 +47,10 @@ class Seats:
             return f"{host} has {self._most_of_one} connections already (maxConnectionsPerAddress)"
         return ""
 
+    def of(self, host: str) -> int:
+        """How many connections from this address there are."""
+        return self._of_hosts.get(host, 0)
+
     def take(self, host: str) -> None:
         """A connection from this address is there."""
         self.taken += 1

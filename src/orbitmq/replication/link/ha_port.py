@@ -33,6 +33,11 @@ from orbitmq.transport.seats import Seats
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 4096
+# Of maxConnections, which leaves the store its descriptors: the HA port must not use these up instead.
+SHARE = 8
+LEAST_CONNECTIONS = 16
+# A broker of this name has one or two: a stranger must not keep it out.
+MOST_OF_ONE = 64
 CHECKS_PER_INTERVAL = 4
 # The same refusal is logged again only after this time.
 REFUSED_AGAIN_S = 3600.0
@@ -88,8 +93,9 @@ class HaPort(Component):
         self.refused = on_refused
         # A slave of RocketMQ says nothing before its first heartbeat.
         first_s = config.ha_housekeeping_interval_ms / 1000
+        self._seats = Seats()
         self._entrance = Entrance(
-            tls, lambda: HaConnection(self), self._peers_log, self._admits, Seats(), first_s
+            tls, lambda: HaConnection(self), self._peers_log, self._admits, self._seats, first_s
         )
 
     async def start(self) -> None:
@@ -122,7 +128,14 @@ class HaPort(Component):
 
     def _admits(self, host: str, port: int) -> bool:
         """Whether this client may connect, and there is room for it; asked before a handshake of TLS."""
-        return self.allows(host) and len(self.connections) + len(self._entrance.waiting) < MAX_CONNECTIONS
+        return self.allows(host) and not self._full(host)
+
+    def _full(self, host: str) -> str:
+        """Why there is no room for another connection from this address; empty: there is room."""
+        most = min(MAX_CONNECTIONS, max(LEAST_CONNECTIONS, self._config.max_connections // SHARE))
+        if self._seats.taken >= most:
+            return f"all {most} connections are in use"
+        return f"{host} has {MOST_OF_ONE} connections already" if self._seats.of(host) >= MOST_OF_ONE else ""
 
     def _written(self) -> None:
         for connection in self._followers:
@@ -155,12 +168,13 @@ class HaPort(Component):
             "haAllowedPeers names its address"
         )
 
-    def opened(self, connection: HaConnection) -> bool:
-        """Add an open connection; returns whether there is room for it."""
-        if len(self.connections) >= MAX_CONNECTIONS or self._listener is None:
-            return False
-        self.connections[connection] = None
-        return True
+    def opened(self, connection: HaConnection) -> str:
+        """Add an open connection; returns why there is no room for it, empty: there is."""
+        why = "the port is closed" if self._listener is None else self._full(connection.host)
+        if not why:
+            self._seats.take(connection.host)
+            self.connections[connection] = None
+        return why
 
     def follows(self, connection: HaConnection) -> None:
         """The log begins to be sent over this connection."""
@@ -185,6 +199,7 @@ class HaPort(Component):
         if connection not in self.connections:
             return False
         del self.connections[connection]
+        self._seats.leave(connection.host)
         return True
 
     def refuses(self, why: str) -> bool:
@@ -256,8 +271,8 @@ class HaConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
         if not self._port.allows(self.host):
             self._transport.abort()
-        elif not self._port.opened(self):
-            self._port.complain(self, f"all {MAX_CONNECTIONS} connections are in use")
+        elif why := self._port.opened(self):
+            self._port.complain(self, why)
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
