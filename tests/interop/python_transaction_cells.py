@@ -17,8 +17,8 @@ from orbitmq.message.model import Message, ReceivedMessage
 from orbitmq.message.record import decode_record
 
 RECEIVE_TIMEOUT_S = 60
-# The brokers of the matrix ask after 2 s and every 3 s; Apache's writes its marks every 3 s.
-SUPERFLUOUS_CHECK_S = 12
+# Two more rounds of questions, after what ended has been written: see QUICK_TRANSACTIONS.
+SUPERFLUOUS_CHECK_S = 7
 
 
 def transactions(world: World, place: Place) -> None:
@@ -54,7 +54,9 @@ async def _transactions(place: Place, topic: str, group: str) -> tuple[list[str]
         return TransactionState.COMMIT if good else TransactionState.ROLLBACK
 
     async with (
-        TransactionProducer(f"{group}_p", check=check, name_servers=place.ns) as producer,
+        TransactionProducer(
+            f"{group}_p", check=check, name_servers=place.ns, timeout=RECEIVE_TIMEOUT_S
+        ) as producer,
         Consumer(group, consume_from=ConsumeFrom.FIRST, name_servers=place.ns) as consumer,
     ):
         consumer.subscribe(topic)
@@ -150,7 +152,9 @@ async def _leave_open(ns: str, topic: str) -> None:
         asked.add(message.body.decode())
         return TransactionState.UNKNOWN
 
-    async with TransactionProducer("interop_open", check=check, name_servers=ns) as producer:
+    async with TransactionProducer(
+        "interop_open", check=check, name_servers=ns, timeout=RECEIVE_TIMEOUT_S
+    ) as producer:
         for how in ("ended", "open"):
             for outcome in OUTCOMES:
                 for i in range(3):
@@ -168,7 +172,9 @@ async def _end_all(ns: str, topic: str) -> set[str]:
         asked.add(message.body.decode())
         return OUTCOMES[message.body.decode().split()[1]]
 
-    async with TransactionProducer("interop_open", check=check, name_servers=ns) as producer:
+    async with TransactionProducer(
+        "interop_open", check=check, name_servers=ns, timeout=RECEIVE_TIMEOUT_S
+    ) as producer:
         await producer.queues(topic)
         async with asyncio.timeout(RECEIVE_TIMEOUT_S):
             while len(asked) < 6:

@@ -12,7 +12,15 @@ from typing import Any
 
 from tests.certificates import Authority
 from tests.interop import java_cells
-from tests.interop.world import CellError, Place, World, check, equal, wait_registered
+from tests.interop.world import (
+    QUICK_TRANSACTIONS,
+    CellError,
+    Place,
+    World,
+    check,
+    equal,
+    wait_registered,
+)
 
 from orbitmq import (
     ConsumeFrom,
@@ -132,14 +140,15 @@ def secured(
                 wait=False,
                 flushDiskType="ASYNC_FLUSH",
                 mappedFileSizeCommitLog=str(1 << 20),
-                transactionTimeOut="2000",
-                transactionCheckInterval="3000",
+                # A message that a handler refuses comes again after the third of them.
+                messageDelayLevel="1s 5s 1s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
                 waitTimeMillsInSendQueue="20000",
                 osPageCacheBusyTimeOutMills="20000",
+                **QUICK_TRANSACTIONS,
                 **settings,
             )
         with world.server_stopped(started) as broker:
-            wait_registered(names.port, timeout_s=60)
+            wait_registered(names.port)
             yield Place(f"secured {kind}", names, broker)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -208,6 +217,7 @@ async def _clients(world: World, place: Place, *, pops: bool, tls: Tls | None = 
     """Everything that a user with rights does: send, push, pull, pop, transactions, traces, reading."""
     common: dict[str, Any] = {"name_servers": place.ns, "credentials": APP, "tls": tls}
     first: dict[str, Any] = {**common, "consume_from": ConsumeFrom.FIRST}
+    sending: dict[str, Any] = {**common, "timeout": TIMEOUT_S}
     seen: list[bytes] = []
     asked: list[bytes] = []
 
@@ -220,12 +230,12 @@ async def _clients(world: World, place: Place, *, pops: bool, tls: Tls | None = 
         asked.append(message.body)
         return TransactionState.COMMIT
 
-    async with Producer(world.fresh("pg"), trace=True, **common) as producer:
+    async with Producer(world.fresh("pg"), trace=True, **sending) as producer:
         await producer.send(Message(OPEN, b"one"))
         await producer.send_batch([Message(OPEN, b"two"), Message(OPEN, b"three")])
         await producer.send_oneway(Message(OPEN, b"four"))
         await producer.send(Message(OPEN, b"again"))
-    async with TransactionProducer(world.fresh("tg"), check=decide, **common) as transactions:
+    async with TransactionProducer(world.fresh("tg"), check=decide, **sending) as transactions:
         async with transactions.transaction(Message(OPEN, b"committed")):
             pass
         async with transactions.transaction(Message(OPEN, b"decided")) as open_one:

@@ -33,6 +33,12 @@ QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags for a JVM that starts quickly and ends soon."""
 _QUICK_CLIENT = "-Drocketmq.client.rebalance.waitInterval=1000"
 """How often Java's consumers share out the queues: each 20 s by themselves."""
+QUICK_TRANSACTIONS = {
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "2000",
+    "transactionOpBatchInterval": "1000",
+}
+"""When brokers ask about open transactions, and how soon Apache's writes that one has ended."""
 SMALL_LOG_BYTES = 1 << 20
 """Size of commit log files here: a few hundred messages fill several."""
 
@@ -127,7 +133,7 @@ class RunningProgram:
         self._other: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
 
-    def wait_for(self, fact: str, timeout_s: float = 60) -> list[Fact]:
+    def wait_for(self, fact: str, timeout_s: float = 180) -> list[Fact]:
         """All facts up to and including the first of that name."""
         facts: list[Fact] = []
         while True:
@@ -242,8 +248,7 @@ class World:
             name=name,
             flushDiskType="ASYNC_FLUSH",
             mappedFileSizeCommitLog=str(SMALL_LOG_BYTES),
-            transactionTimeOut="2000",
-            transactionCheckInterval="3000",
+            **QUICK_TRANSACTIONS,
             # Apache's broker turns away what has waited for 0.2 s, which is nothing on a busy machine.
             waitTimeMillsInSendQueue="20000",
             osPageCacheBusyTimeOutMills="20000",
@@ -280,7 +285,7 @@ class World:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30 + 20 * len(commands),
+            timeout=180 + 20 * len(commands),
             preexec_fn=child_settings,
         )
         said = "".join(
@@ -305,7 +310,7 @@ class World:
         ]
 
 
-def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 60) -> None:
+def wait_registered(name_server_port: int, brokers: int = 1, timeout_s: float = 180) -> None:
     """Wait until the name server knows that many broker groups."""
     deadline = time.monotonic() + timeout_s
     body = b""

@@ -29,7 +29,7 @@ public final class Pull {
     @SuppressWarnings("deprecation")
     private static void pull(Map<String, String> options) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.get("group"));
-        consumer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(consumer, options);
         consumer.start();
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(options.get("topic"))) {
             long least = consumer.minOffset(queue);
@@ -68,7 +68,7 @@ public final class Pull {
 
     private static void lite(Map<String, String> options) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.get("group"));
-        consumer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(consumer, options);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         boolean assigned = options.get("how").equals("assigned");

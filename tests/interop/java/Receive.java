@@ -54,10 +54,9 @@ public final class Receive {
         int refuse = Integer.parseInt(options.getOrDefault("refuse", "0"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"), Keys.hook(options),
             new AllocateMessageQueueAveragely(), options.containsKey("trace"), null);
-        consumer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(consumer, options);
         consumer.setInstanceName(who);
-        // Instead of 30 s and 5 s: a retry topic is made while the consumer runs, and a cell waits for commits.
-        consumer.setPollNameServerInterval(1000);
+        // Instead of 5 s: cells wait for commits.
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (options.containsKey("broadcast")) {

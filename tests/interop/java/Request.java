@@ -17,11 +17,11 @@ public final class Request {
     public static void main(String[] args) throws Exception {
         Map<String, String> options = Facts.options(args);
         DefaultMQProducer replier = new DefaultMQProducer("interop_replier");
-        replier.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(replier, options);
         replier.setInstanceName("replier");
         replier.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("group"));
-        consumer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(consumer, options);
         consumer.setInstanceName("replier");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullTimeDelayMillsWhenException(1000);
@@ -34,7 +34,7 @@ public final class Request {
         });
         consumer.start();
         DefaultMQProducer producer = new DefaultMQProducer("interop_requester");
-        producer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(producer, options);
         producer.setInstanceName("requester");
         producer.start();
         for (int i = 0; i < Integer.parseInt(options.get("count")); i++) {

@@ -23,7 +23,7 @@ public final class Send {
     public static void main(String[] args) throws Exception {
         Map<String, String> options = Facts.options(args);
         DefaultMQProducer producer = new DefaultMQProducer("interop_producer", Keys.hook(options));
-        producer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(producer, options);
         producer.setSendMsgTimeout(10000);
         producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(options.getOrDefault("compress", "4096")));
         producer.start();

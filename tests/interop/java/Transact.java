@@ -19,7 +19,7 @@ public final class Transact {
     public static void main(String[] args) throws Exception {
         Map<String, String> options = Facts.options(args);
         TransactionMQProducer producer = new TransactionMQProducer("interop_transactions", Keys.hook(options));
-        producer.setNamesrvAddr(options.get("ns"));
+        Clients.prepare(producer, options);
         producer.setSendMsgTimeout(10000);
         producer.setTransactionListener(new Decisions());
         producer.start();
