@@ -11,6 +11,8 @@ BUILT := $(VENV)/.orbitmq-built
 # Tests of what is compiled; `make test` runs them a second time uncompiled.
 TWO_SPEEDS := $(wildcard $(foreach room,runtime message wire store broker fast_path gateway_plain client_open,tests/*/test_$(room)_*.py)) \
 	$(wildcard tests/unit/test_replication_*.py) tests/conversation/test_replication_link.py
+# Members and brokers that are killed while they work: seconds by `make test`, longer by `make chaos`.
+KILLED := tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py tests/sockets/test_redrive_kill.py
 SHORT_FLAG := $(if $(SHORT),--short)
 
 # Where Spark's own speed is not measured, its JVM does not live long enough for the second compiler and the
@@ -80,7 +82,7 @@ test: $(BUILT)  ## all tests, the hot modules at both speeds: eight minutes (REC
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; without=; \
 	    elif [ -n "$$ORBITMQ_CI" ]; then echo "test: no Java, and ORBITMQ_CI is set: nothing may be skipped"; exit 1; \
 	    else echo "test: without Java the Spark tests are skipped"; without="and not spark"; fi; \
-	ORBITMQ_RECORD=$(RECORD) $(PY) scripts/run_tests.py "not interop and not faults $$without" $(TWO_SPEEDS)
+	ORBITMQ_RECORD=$(RECORD) ORBITMQ_LEFT_OUT="$(if $(CHAOS_FOLLOWS),$(KILLED))" $(PY) scripts/run_tests.py "not interop and not faults $$without" $(TWO_SPEEDS)
 
 check: $(INSTALLED)  ## format, lint, types, import contracts: under a minute
 	@$(BIN)/ruff format --check -q .
@@ -136,8 +138,7 @@ chaos: $(BUILT)  ## faults, simulated from seeds and on real processes: two and 
 	@ORBITMQ_FUZZ_SECONDS=$(if $(SHORT),12,60) $(PY) -m pytest -q tests/conversation/test_gateway_odd_clients.py -k damaged
 	@echo "chaos: members and brokers that are killed while they work"
 	@ORBITMQ_KILL_SECONDS=$(if $(SHORT),12,120) ORBITMQ_REDRIVE=$(if $(SHORT),40000,1000000) \
-	    $(PY) -m pytest -q -s tests/sockets/test_client_members_killed.py tests/sockets/test_pop_members_killed.py \
-	    tests/sockets/test_redrive_kill.py
+	    $(PY) -m pytest -q -s $(KILLED)
 	$(if $(SHORT),,@ORBITMQ_TIMERS=100000 $(PY) -m pytest -q tests/simulation/test_broker_timers_crash.py)
 	@if JAVA_HOME=$$(sh scripts/java.sh); then export JAVA_HOME; \
 	    $(PY) -m pytest -q -m faults tests/spark --ignore tests/spark/test_spark_standalone.py \
