@@ -12,15 +12,7 @@ from typing import Any
 
 from tests.certificates import Authority
 from tests.interop import java_cells
-from tests.interop.world import (
-    QUICK_TRANSACTIONS,
-    CellError,
-    Place,
-    World,
-    check,
-    equal,
-    wait_registered,
-)
+from tests.interop.world import CellError, Place, World, check, equal, wait_registered
 
 from orbitmq import (
     ConsumeFrom,
@@ -144,7 +136,9 @@ def secured(
                 messageDelayLevel="1s 5s 1s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
                 waitTimeMillsInSendQueue="20000",
                 osPageCacheBusyTimeOutMills="20000",
-                **QUICK_TRANSACTIONS,
+                transactionTimeOut="1000",
+                transactionCheckInterval="2000",
+                transactionOpBatchInterval="1000",
                 **settings,
             )
         with world.server_stopped(started) as broker:

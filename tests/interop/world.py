@@ -33,12 +33,6 @@ QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags for a JVM that starts quickly and ends soon."""
 _QUICK_CLIENT = "-Drocketmq.client.rebalance.waitInterval=1000"
 """How often Java's consumers share out the queues: each 20 s by themselves."""
-QUICK_TRANSACTIONS = {
-    "transactionTimeOut": "1000",
-    "transactionCheckInterval": "2000",
-    "transactionOpBatchInterval": "1000",
-}
-"""When brokers ask about open transactions, and how soon Apache's writes that one has ended."""
 SMALL_LOG_BYTES = 1 << 20
 """Size of commit log files here: a few hundred messages fill several."""
 
@@ -248,7 +242,10 @@ class World:
             name=name,
             flushDiskType="ASYNC_FLUSH",
             mappedFileSizeCommitLog=str(SMALL_LOG_BYTES),
-            **QUICK_TRANSACTIONS,
+            transactionTimeOut="1000",
+            transactionCheckInterval="2000",
+            # How soon Apache's broker writes that a transaction has ended.
+            transactionOpBatchInterval="1000",
             # Apache's broker turns away what has waited for 0.2 s, which is nothing on a busy machine.
             waitTimeMillsInSendQueue="20000",
             osPageCacheBusyTimeOutMills="20000",

@@ -74,7 +74,7 @@ class Cluster:
         return self.processes.processes[name].pid
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(180)
 
     def send(
         self, topic: str, bodies: range, tags: tuple[str, ...] = ("red", "blue"), body: str = "{n}"
