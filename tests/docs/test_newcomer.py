@@ -109,7 +109,7 @@ def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield person
         finally:
             cluster.send_signal(signal.SIGINT)
-            cluster.communicate(timeout=60)
+            cluster.communicate(timeout=180)
 
 
 def test_the_way_of_installing_is_one_that_works(wheel: Path) -> None:

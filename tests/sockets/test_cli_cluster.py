@@ -24,7 +24,7 @@ from orbitmq import Message, Producer
 from orbitmq.cluster.processes import ProcessCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
-READY_LIMIT_S = 60
+READY_LIMIT_S = 180
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -380,7 +380,7 @@ def test_who_follows_a_topic_goes_on_when_a_broker_restarts(tmp_path: Path) -> N
             async with Producer("p", name_servers=cluster.name_server) as producer:
                 await producer.send(Message("T", b"before"))
             follow = start("receive", "T", "--follow", "--format", "%s\n", "-n", cluster.name_server)
-            limit = threading.Timer(60, follow.kill)
+            limit = threading.Timer(READY_LIMIT_S, follow.kill)
             limit.start()
             assert await asyncio.to_thread(first_line, follow) == "before\n"
             await cluster.stop_broker("broker-a")
@@ -477,7 +477,7 @@ def test_a_slave_that_stands_still_is_listed_with_what_it_lacks(
 def test_up_goes_on_while_a_group_has_a_broker(tmp_path: Path) -> None:
     arguments = ("--port", "0", "--brokers", "1", "--replicas", "2", "--json", "--dir", str(tmp_path))
     process = start("up", *arguments, "--set", "mappedFileSizeCommitLog=4194304")
-    limit = threading.Timer(60, process.kill)
+    limit = threading.Timer(READY_LIMIT_S, process.kill)
     limit.start()
     errors = ""
     try:

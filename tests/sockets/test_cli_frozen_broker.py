@@ -24,7 +24,7 @@ from orbitmq.cluster.processes import ProcessCluster
 from orbitmq.message.model import MessageQueue
 from orbitmq.sync import Producer
 
-READY_LIMIT_S = 60
+READY_LIMIT_S = 180
 TIMEOUT_MS = 2000
 GONE = "no answer in 2 s"
 WITHOUT, QUEUES = ", without those of broker-b", "its queues are"

@@ -19,7 +19,7 @@ from orbitmq.runtime.ports import free_ports
 from orbitmq.sync import Producer
 from orbitmq.testing import RunningCluster, running_cluster
 
-LIMIT_S = 60
+LIMIT_S = 180
 COMMAND = f"{sys.executable} -m orbitmq.cli.main"
 
 
@@ -35,7 +35,7 @@ def shell(line: str, server: str = "", **environment: str) -> subprocess.Complet
     line = f"set -o pipefail; {line.replace('orbitmq', COMMAND)}"
     env = {**os.environ, "NAMESRV_ADDR": server, **environment}
     return subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, timeout=60, env=env, check=False
+        ["bash", "-c", line], capture_output=True, text=True, timeout=LIMIT_S, env=env, check=False
     )
 
 
@@ -143,4 +143,4 @@ def test_a_client_of_a_program_without_streams_sends(cluster: RunningCluster) ->
         "p = Producer('g', name_servers=sys.argv[1]); p.start(); p.send(Message('closed', b'x')); p.close()"
     )
     line = f'{sys.executable} -c "{program}" {cluster.name_server} <&- >&- 2>&-'
-    assert subprocess.run(["bash", "-c", line], timeout=60, check=False).returncode == 0
+    assert subprocess.run(["bash", "-c", line], timeout=LIMIT_S, check=False).returncode == 0

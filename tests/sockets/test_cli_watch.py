@@ -16,9 +16,9 @@ import pytest
 from orbitmq.cluster.processes import ProcessCluster
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
-LIMIT_S = 180.0
+LIMIT_S = 400.0
 # In which the table shows something.
-SHOWN_S = 60.0
+SHOWN_S = 120.0
 
 
 class Command:

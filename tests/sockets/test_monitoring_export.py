@@ -107,8 +107,12 @@ def test_a_receiver_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
             async with serving(runtime, tmp_path, metrics_label="zone:east", **changes) as (_, peer):
                 for _ in range(3):
                     await peer.sent(b"x", topic="T")
-                taken = "rocketmq_messages_in_total"
+                taken, sizes = "rocketmq_messages_in_total", "rocketmq_message_size"
                 await until(lambda: any(p.as_int == 3 for p in receiver.values(taken, topic="T")))
+                # An export takes several requests.
+                await until(lambda: any(p.count >= 3 for p in receiver.values(sizes)))
+                await until(lambda: receiver.values("rocketmq_broker_permission"))
+                await until(lambda: receiver.values("rocketmq_storage_message_reserve_time"))
                 common = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
                 assert receiver.values(taken, topic="T", zone="east", is_system="false", **common)
                 by_name = {metric.name: metric for metric, _, _ in receiver.points()}
@@ -117,7 +121,7 @@ def test_a_receiver_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
                 assert by_name["rocketmq_storage_size"].unit == "bytes"
                 assert by_name["rocketmq_storage_message_reserve_time"].unit == "milliseconds"
                 assert by_name["rocketmq_broker_permission"].gauge.data_points[0].as_int == 6
-                [size] = receiver.values("rocketmq_message_size")[-1:]
+                [size] = receiver.values(sizes)[-1:]
                 assert sum(size.bucket_counts) == size.count >= 3
                 assert list(size.explicit_bounds)[:2] == [1024, 4096]
                 for request, headers in receiver.requests:
@@ -163,7 +167,9 @@ def test_a_receiver_that_is_away_is_said_once(tmp_path: Path, caplog: pytest.Log
                 with receiving(port) as receiver:
                     await until(lambda: receiver.requests and "again" in caplog.text)
         lines = [line for line in caplog.messages if "metrics" in line and "reach" in line]
-        assert len(lines) == 2, lines
+        # An export that takes longer than 0.3 s fails once more.
+        assert [line.endswith("again") for line in lines] == [bool(n % 2) for n in range(len(lines))], lines
+        assert len(lines) >= 2
         assert f"do not reach http://127.0.0.1:{port}" in lines[0]
         # On a busy machine its 0.3 s may be over before the connection is refused.
         assert "UNAVAILABLE" in lines[0] or "DEADLINE_EXCEEDED" in lines[0]

@@ -29,7 +29,7 @@ def run(text: str, name_server: str, topic: str, **environment: str) -> tuple[in
     """The exit code and the standard error of a program."""
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), name_server, topic],
-        capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False,
+        capture_output=True, text=True, timeout=180, env={**os.environ, **environment}, check=False,
     )  # fmt: skip
     return ended.returncode, ended.stderr
 

@@ -19,7 +19,7 @@ BLOCKS = re.findall(
 def run_file(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     """Run one test file in a new process, where pytest finds the plugin by itself."""
     pytester.makepyfile(source)
-    return pytester.runpytest_subprocess(*options, timeout=60)
+    return pytester.runpytest_subprocess(*options, timeout=180)
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
@@ -41,7 +41,9 @@ def test_the_examples_of_the_documentation_run(pytester: pytest.Pytester) -> Non
     assert len(BLOCKS) == 4
     for number, block in enumerate(BLOCKS):
         pytester.makepyfile(**{f"test_block_{number}": block})
-    done = pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:anyio", "--strict-markers", timeout=60)
+    done = pytester.runpytest_subprocess(
+        "-p", "no:asyncio", "-p", "no:anyio", "--strict-markers", timeout=180
+    )
     done.assert_outcomes(passed=6)
 
 

@@ -22,7 +22,7 @@ from orbitmq.nameserver.server import NameServer
 from orbitmq.runtime import Runtime
 from orbitmq.transport.client import RemotingClient
 
-READY_SECONDS = 10.0
+READY_SECONDS = 60.0
 NAME_SERVER = "nameserver"
 
 

@@ -25,8 +25,8 @@ from orbitmq.transport.client import RemotingClient
 from orbitmq.wire.addresses import joined
 
 MODULE = "orbitmq.cli.main"
-READY_SECONDS = 30.0
-STOP_SECONDS = 15.0
+READY_SECONDS = 120.0
+STOP_SECONDS = 30.0
 # Where clients of RocketMQ 5 look for a proxy.
 GRPC_PORT = 8081
 
