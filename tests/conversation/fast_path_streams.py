@@ -19,6 +19,7 @@ from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message.record import iter_records
 from orbitmq.message.tags import java_hash
+from orbitmq.runtime.client_names import CertificateName
 from orbitmq.store.queues import layout
 from orbitmq.testing.machine.simulated import run, simulated_runtime
 from orbitmq.wire.bodies.client import ConsumerData, HeartbeatData, SubscriptionData
@@ -57,8 +58,13 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 40_000), "sockname": ("127.0.0.1", broker.port)})
         self.raw = bytearray()
         self.closed = False
-        self._protocol = server._connection()
+        self._protocol: Any = server._connection()
         self._protocol.connection_made(self)
+
+    def show(self, user: str) -> None:
+        """From now on the connection is one over TLS, whose client's certificate names this user."""
+        self._protocol.secured = True
+        self._protocol.certificate = CertificateName(user)
 
     def deliver(self, data: bytes) -> None:
         while data and not self.closed:
@@ -110,8 +116,19 @@ def settings(**changes: Any) -> BrokerConfig:
     return BrokerConfig(**{**values, **changes})
 
 
-def play(chunks: list[bytes], *, fast: bool = True, seed: int = 0, **changes: Any) -> Outcome:
-    """Send the chunks, one behind the other, to a new broker; ``fast`` False takes its fast path away."""
+def play(
+    chunks: list[bytes],
+    *,
+    fast: bool = True,
+    seed: int = 0,
+    certified: dict[int, str] | None = None,
+    **changes: Any,
+) -> Outcome:
+    """Send the chunks, one behind the other, to a new broker; ``fast`` False takes its fast path away.
+
+    Args:
+        certified: before which chunk the client shows a certificate, and the user whom it names.
+    """
 
     async def main() -> Outcome:
         runtime = simulated_runtime(seed=seed)
@@ -121,7 +138,9 @@ def play(chunks: list[bytes], *, fast: bool = True, seed: int = 0, **changes: An
             if not fast:
                 broker.doors.fast_path = None
             wire = Wire(broker)
-            for chunk in chunks:
+            for number, chunk in enumerate(chunks):
+                if certified and number in certified:
+                    wire.show(certified[number])
                 wire.deliver(chunk)
                 await asyncio.sleep(0.05)
             await asyncio.sleep(60)

@@ -113,6 +113,34 @@ def test_any_stream_of_several_users_has_the_same_outcome(seed: int) -> None:
     assert ResponseCode.NO_PERMISSION in {answer.code for answer in ours.responses.values()}
 
 
+class CertifiedFrames(SignedFrames):
+    """Frames of a client with the certificate of app: with keys or without, its own and those of others."""
+
+    def command(self, code: int, ext: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
+        draw = self.random
+        what = 1.0 if self._always else draw.random()
+        if what > 0.5:
+            return super().command(code, ext, body, flag)
+        command = Command(code, dict(ext), body, 0, flag, serialization=draw.choice(list(Serialization)))
+        command.ext |= {name: "x1" for name in ("SecurityToken", "ns", "__ZONE_NAME") if what < 0.1}
+        return self._encoded(command)
+
+
+@pytest.mark.behaviour("AU-47", "AU-48")
+@pytest.mark.parametrize("certified", ["app", "mq-1"])
+@pytest.mark.parametrize("seed", range(6))
+def test_any_stream_of_a_client_with_a_certificate_has_the_same_outcome(seed: int, certified: str) -> None:
+    first, rest = stream(seed, 150, CertifiedFrames(seed))
+    common: dict[str, Any] = {"seed": seed, "mapped_file_size_commit_log": 8 << 20, **ON}
+    before = play(first, **common).taken
+    common["certified"] = {len(first): certified}
+    ours = play(first + rest, **common)
+    theirs = play(first + rest, **common, fast=False)
+    compare(ours, theirs)
+    assert (ours.taken > before) == (certified == "app"), "keys beside another certificate are the gate's"
+    assert ResponseCode.NO_PERMISSION in {answer.code for answer in ours.responses.values()}
+
+
 class Client:
     """Sends requests of one connection to a broker in memory, each in a chunk of its own."""
 
@@ -221,6 +249,64 @@ async def test_over_tls_or_by_strategy_a_connection_is_checked_once_for_each_use
         assert await other.send(secret="wrong") == REFUSED
 
 
+@pytest.mark.behaviour("AU-47", "AU-48")
+async def test_requests_without_keys_are_those_of_the_certificate(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings(**ON)) as broker:
+        root, app, other = Client(broker), Client(broker), Client(broker)
+        await root.begin()
+        app.wire.show("app")
+        assert [(await app.send(""))[0], await app.send("")] == [0, (0, True)]
+        assert await app.send("app") == (0, True), "keys of the same user"
+        assert await app.send("app", secret="wrong") == REFUSED
+        assert await app.send("root") == REFUSED
+        assert await app.send("", "V") == REFUSED
+        assert await app.send("") == (0, True)
+        assert await other.send("") == REFUSED
+        root.wire.show("root")
+        for status, outcome in (("disable", REFUSED), ("enable", (0, False))):
+            body = UserInfo(user_status=status).encode()
+            assert (await root.ask(Command(Code.AUTH_UPDATE_USER, {"username": "app"}, body))).code == 0
+            assert await app.send("") == outcome
+        assert await app.send("") == (0, True)
+        assert (await root.ask(Command(Code.AUTH_DELETE_USER, {"username": "app"}))).code == 0
+        assert await app.send("") == REFUSED
+        assert await app.send("app") == REFUSED
+
+
+@pytest.mark.behaviour("AU-48")
+async def test_keys_beside_a_certificate_that_becomes_another_users(runtime: SimulatedRuntime) -> None:
+    async with Broker(runtime, settings(**ON)) as broker:
+        root, client = Client(broker), Client(broker)
+        await root.begin()
+        client.wire.show("nobody")
+        assert [await client.send() for _ in range(3)] == [(0, False)] * 3
+        assert await client.send("") == REFUSED
+        assert (await root.ask(make_user("nobody"), "root")).code == 0
+        assert await client.send() == REFUSED
+
+
+@pytest.mark.behaviour("AU-48")
+async def test_a_pull_that_waits_ends_when_the_user_of_its_certificate_may_no_longer(
+    runtime: SimulatedRuntime,
+) -> None:
+    async with Broker(runtime, settings(**ON)) as broker:
+        root, app = Client(broker), Client(broker)
+        await root.begin()
+        app.wire.show("app")
+        for _ in range(3):
+            assert (await app.ask(pull_from())).code == 0
+        fast_path = broker.doors.fast_path
+        assert fast_path is not None
+        held = await waiting(app, "", 1)
+        assert fast_path.pulls_missed == 1
+        found = fast_path.pulls_found
+        assert (await root.send("root"))[0] == 0
+        assert ((await held).code, fast_path.pulls_found) == (0, found + 1)
+        held = await waiting(app, "", 2)
+        assert (await root.ask(allow(("Group:free", "Get")), "root")).code == 0
+        assert (await held).code == ResponseCode.NO_PERMISSION
+
+
 async def test_a_field_that_is_there_twice_is_never_signed_twice(runtime: SimulatedRuntime) -> None:
     """The decoder takes the last one, and so does who signs; the fast path must not see another request."""
     async with Broker(runtime, settings(**ON)) as broker:
@@ -304,7 +390,7 @@ async def waiting(client: Client, user: str, offset: int) -> asyncio.Future[Comm
     client.opaque += 1
     command = pull_from(offset=offset, wait_ms=5_000)
     command.opaque = client.opaque
-    client.wire.deliver(encode_frame(signed(command, user)))
+    client.wire.deliver(encode_frame(signed(command, user) if user else command))
 
     async def answered() -> Command:
         while True:

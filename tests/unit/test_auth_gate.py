@@ -125,6 +125,62 @@ def test_who_is_disabled_is_told_so_only_with_the_right_signature() -> None:
     assert refusal(found, signed(send(), Credentials("app", "wrong"))) == "check signature failed."
 
 
+def certified(command: Command, user: str = "app") -> Command:
+    """The request as it comes from a client whose certificate names this user."""
+    command.certified = user
+    return command
+
+
+OTHERS = "User:app has signed this request, and the client's certificate is root's."
+
+
+@pytest.mark.behaviour("AU-47", "AU-48")
+@pytest.mark.parametrize(
+    ("command", "remark"),
+    [
+        (certified(send()), ""),
+        (certified(send(), "root"), ""),
+        (certified(send(), "nobody"), "User:nobody of the client's certificate is unknown."),
+        (certified(send(), "n" * 300), f"User:{'n' * 255} of the client's certificate is unknown."),
+        (certified(send(), "off"), "User:off is disabled."),
+        (certified(signed(send())), ""),
+        (certified(signed(send(), Credentials("app", "wrong"))), "check signature failed."),
+        (certified(send(AccessKey="app")), "check signature failed."),
+        (certified(send(AccessKey="")), "username cannot be null."),
+        (certified(send(Signature="x")), "username cannot be null."),
+        (certified(signed(send()), "root"), OTHERS),
+        (certified(signed(send()), "off"), OTHERS.replace("root", "off")),
+        (certified(signed(send(), Credentials("app", "wrong")), "root"), "check signature failed."),
+        (certified(signed(send()), "mq-1"), ""),
+        (certified(signed(send(), Credentials("nobody", "x")), "mq-1"), "check signature failed."),
+    ],
+)
+def test_the_certificate_counts_without_keys_and_never_against_them(command: Command, remark: str) -> None:
+    table = users()
+    table.put(User("off", Secret("off-secret"), status=UserStatus.DISABLE))
+    assert refusal(gate(("Topic:orders", "Pub"), table=table), command) == remark
+
+
+@pytest.mark.behaviour("AU-47")
+def test_the_user_of_a_certificate_has_the_rights_of_that_user() -> None:
+    found = gate(("Topic:orders", "Pub"))
+    assert "has no permission to access Topic:invoices" in refusal(found, certified(send(b="invoices")))
+    assert "is no super user" in refusal(found, certified(Command(Code.UPDATE_BROKER_CONFIG)))
+    assert refusal(found, certified(Command(Code.UPDATE_BROKER_CONFIG), "root")) == ""
+    assert found.knows(certified(send()))
+    assert not found.knows(certified(send(), "nobody"))
+    assert not found.knows(certified(send(AccessKey="nobody")))
+
+
+@pytest.mark.behaviour("AU-49")
+def test_the_refusal_says_why_a_certificate_names_nobody() -> None:
+    with pytest.raises(RemotingError) as caught:
+        gate().check(send(), "10.0.0.9", unnamed="it has no common name (CN)")
+    assert caught.value.remark == (
+        "username cannot be null. The client's certificate names no user: it has no common name (CN)."
+    )
+
+
 # -- who may ---------------------------------------------------------------------------------------------
 
 

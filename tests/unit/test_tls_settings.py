@@ -66,6 +66,7 @@ def test_the_defaults(kind: Kind) -> None:
         ),
         (CERTIFICATE + MUTUAL, "tls.server.authClient", "no client is asked for a certificate"),
         ("tls.enable=yes", "tls.enable", "true or false"),
+        ("tls.server.clientCertificateUser=dn", "tls.server.clientCertificateUser", "off, san or cn"),
         ("tls.config.file=/etc/tls", "tls.config.file", "only the command line reads that one"),
     ],
 )
@@ -91,6 +92,27 @@ def test_words_in_any_case_and_what_is_said_about_half_protection(kind: Kind) ->
     _, said = kind.load("tls.test.mode.enable=true\ntls.client.authServer=false")
     assert "no client can check it" in said[0]
     assert "always checked" in said[1]
+
+
+@both
+@pytest.mark.behaviour("TL-23")
+def test_a_certificate_names_a_user_only_where_it_is_required_and_users_are(kind: Kind) -> None:
+    named = "tls.server.clientCertificateUser=CN\n"
+    keys = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"root","password":"secret"}\n'
+    required = CERTIFICATE + MUTUAL + "tls.server.need.client.auth=require\n"
+    assert kind.load("")[0].tls.names == "off"
+    assert kind.load(keys + required + named)[0].tls.names == "cn"
+    optional = CERTIFICATE + MUTUAL + "tls.server.need.client.auth=optional\n"
+    for text, expected in (
+        (keys + named, "tls.server.need.client.auth=require beside it"),
+        (keys + optional + named, "tls.server.need.client.auth=require beside it"),
+        (required + named, "authenticationEnabled=true beside it"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            kind.load(text)
+        assert caught.value.key == "tls.server.clientCertificateUser"
+        assert "tls.server.clientCertificateUser=" in str(caught.value)
+        assert expected in str(caught.value)
 
 
 @both

@@ -1,4 +1,4 @@
-"""The gate before a server's requests: checks the sender's signature and rights."""
+"""The gate before a server's requests: checks the sender's signature or certificate, and its rights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from functools import partial
 from typing import Final, TypeVar
 
 from orbitmq.auth.needs import ABOUT_USERS
-from orbitmq.auth.refusals import DISABLED, NO_KEYS, WRONG_KEYS, GateError, Refusal, Refusals
+from orbitmq.auth.refusals import (
+    DISABLED,
+    NO_KEYS,
+    OTHER_USER,
+    UNKNOWN,
+    WRONG_KEYS,
+    GateError,
+    Refusal,
+    Refusals,
+)
 from orbitmq.auth.rules import ALLOWED, Asked, Rules, address_of
 from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
-from orbitmq.wire.signing import ACCESS_KEY, Secret, SigningKey
+from orbitmq.wire.signing import ACCESS_KEY, Secret, SigningKey, has_keys, named_user
 
 T = TypeVar("T")
 
@@ -43,8 +52,28 @@ class Sender:
     passed_by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ShownIdentity:
+    """What a client shows of who it is.
+
+    Attributes:
+        keys: the user whose keys have signed, as the request says; None: nobody's.
+        made: whether the signature was made with a key.
+        certificate: the user whom the client's certificate names; empty: none.
+        unnamed: why the certificate names none; empty: it does, or nobody looks at certificates here.
+    """
+
+    keys: str | None
+    made: Callable[[SigningKey], bool]
+    certificate: str = ""
+    unnamed: str = ""
+
+
 class AuthGate:
-    """Checks the signature of each request, and what its user may do.
+    """Checks the signature or the certificate of each request, and what its user may do.
+
+    The certificate of a client counts for requests without keys. Those with keys are their user's; if the
+    certificate names another user, they are refused.
 
     Args:
         asked: what a request needs at this server; ``None``: it is for super users
@@ -81,15 +110,22 @@ class AuthGate:
 
     def knows(self, command: Command) -> bool:
         """Whether a request names a user who is served; its signature is not checked."""
-        user = self._users.get(command.ext.get(ACCESS_KEY, ""))
-        return self.observing or (user is not None and user.is_enabled)
+        return self.observing or self.serves(named_user(command))
 
-    def check(self, command: Command, host: str, *, verified: bool = False) -> Sender | None:
+    def serves(self, name: str) -> bool:
+        """Whether there is a user of this name who is not disabled."""
+        user = self._users.get(name)
+        return user is not None and user.is_enabled
+
+    def check(
+        self, command: Command, host: str, *, verified: bool = False, unnamed: str = ""
+    ) -> Sender | None:
         """Raise unless the sender of a request is permitted to make it.
 
         Args:
             host: the peer's address.
             verified: the signature was checked when the request came: only user and rules are looked at.
+            unnamed: see :class:`ShownIdentity`.
 
         Returns:
             The sender; None: it passes only because the gate observes.
@@ -100,24 +136,18 @@ class AuthGate:
         """
 
         def judge() -> Sender:
-            sender = self.sender(command, host, verified=verified)
+            sender = self.sender(command, host, verified=verified, unnamed=unnamed)
             self._permit(sender.user, command.code, partial(self._asked, command), sender.host)
             return sender
 
         return self._judge(judge, host, observes=command.code not in ABOUT_USERS and self.observing)
 
     def check_call(
-        self,
-        name: str,
-        made: Callable[[SigningKey], bool],
-        asked: Callable[[], Iterable[Asked] | None],
-        host: str,
+        self, shown: ShownIdentity, asked: Callable[[], Iterable[Asked] | None], host: str
     ) -> None:
         """As :meth:`check`, for a request of another protocol.
 
         Args:
-            name: of the user, as the request says; empty: it says none.
-            made: whether its signature was made with a key.
             asked: as of :class:`AuthGate`; called if the user needs rights.
 
         Raises:
@@ -125,7 +155,7 @@ class AuthGate:
         """
 
         def judge() -> None:
-            self._permit(self._identity(name, made), None, asked, host)
+            self._permit(self._identity(shown), None, asked, host)
 
         self._judge(judge, host, observes=self.observing)
 
@@ -171,43 +201,66 @@ class AuthGate:
                 )
 
     def identity(self, command: Command) -> User:
-        """The user who signed a request, or for whom a broker has passed it on.
+        """The user who made a request, or for whom a broker has passed it on.
 
         Raises:
             RemotingError: NO_PERMISSION.
         """
         return self.sender(command, "").user
 
-    def sender(self, command: Command, host: str, *, verified: bool = False) -> Sender:
-        """Who signed a request, or for whom a broker has passed it on.
+    def sender(self, command: Command, host: str, *, verified: bool = False, unnamed: str = "") -> Sender:
+        """Who made a request, or for whom a broker has passed it on.
 
         Args:
             host: the peer's address.
-            verified: see :meth:`check`.
+            verified, unnamed: see :meth:`check`.
 
         Raises:
             RemotingError: NO_PERMISSION.
         """
-        signed = self._identity(command.ext.get(ACCESS_KEY, ""), lambda key: verified or key.made(command))
+        keys = command.ext.get(ACCESS_KEY, "") if has_keys(command.ext) else None
+        made = self._identity(
+            ShownIdentity(keys, lambda key: verified or key.made(command), command.certified, unnamed)
+        )
         name = command.ext.get(FOR_USER)
-        if name is None or not signed.is_super:
-            return Sender(signed, host)
+        if name is None or not made.is_super:
+            return Sender(made, host)
         user = self._users.get(name)
         if user is None or not user.is_enabled:
             why = "unknown here" if user is None else DISABLED
             raise GateError(
                 f"User:{name[:MAX_NAME_CHARACTERS]} is {why}.", Refusal(name[:MAX_NAME_CHARACTERS], why)
             )
-        return Sender(user, command.ext.get(FOR_HOST, ""), signed.name)
+        return Sender(user, command.ext.get(FOR_HOST, ""), made.name)
 
-    def _identity(self, name: str, made: Callable[[SigningKey], bool]) -> User:
+    def _identity(self, shown: ShownIdentity) -> User:
+        owner = self._users.get(shown.certificate)
+        user = self._certified(shown, owner) if shown.keys is None else self._signed(shown, owner)
+        if not user.is_enabled:
+            raise GateError(f"User:{user.name} is disabled.", Refusal(user.name, DISABLED))
+        return user
+
+    def _certified(self, shown: ShownIdentity, owner: User | None) -> User:
+        """The owner of the certificate, as there are no keys."""
+        if owner is not None:
+            return owner
+        name = shown.certificate[:MAX_NAME_CHARACTERS]
+        if name:
+            raise GateError(f"User:{name} of the client's certificate is unknown.", Refusal(name, UNKNOWN))
+        why = f" The client's certificate names no user: {shown.unnamed}." if shown.unnamed else ""
+        raise GateError(f"username cannot be null.{why}", Refusal("", NO_KEYS))
+
+    def _signed(self, shown: ShownIdentity, owner: User | None) -> User:
+        """The user of the keys, unless the certificate is another user's."""
+        name = shown.keys or ""
         if not name:
             raise GateError("username cannot be null.", Refusal("", NO_KEYS))
         user = self._users.get(name) or _NOBODY
-        if not made(user.key) or user is _NOBODY:
+        if not shown.made(user.key) or user is _NOBODY:
             raise GateError("check signature failed.", Refusal(name[:MAX_NAME_CHARACTERS], WRONG_KEYS))
-        if not user.is_enabled:
-            raise GateError(f"User:{name} is disabled.", Refusal(name, DISABLED))
+        if owner is not None and owner is not user:
+            remark = f"User:{name} has signed this request, and the client's certificate is {owner.name}'s."
+            raise GateError(remark, Refusal(name, OTHER_USER))
         return user
 
 

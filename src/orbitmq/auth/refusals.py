@@ -17,6 +17,9 @@ MAX_CHARACTERS: Final = 80
 NO_KEYS: Final = "no keys"
 WRONG_KEYS: Final = "wrong keys"
 DISABLED: Final = "disabled"
+UNKNOWN: Final = "unknown certificate"
+OTHER_USER: Final = "certificate of another user"
+_OF_KEYS: Final = frozenset({NO_KEYS, WRONG_KEYS, DISABLED, UNKNOWN, OTHER_USER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class GateError(RemotingError):
     @property
     def about_keys(self) -> bool:
         """Whether the user is unknown or disabled; else a right is missing."""
-        return self.refusal.why in (NO_KEYS, WRONG_KEYS, DISABLED)
+        return self.refusal.why in _OF_KEYS
 
 
 class Refusals:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from orbitmq.gateway.arrivals import Arrival
+from orbitmq.runtime.client_names import CertificateName
 
 
 class GrpcStatus(IntEnum):
@@ -61,6 +62,7 @@ class Call(Protocol):
         method: ``SendMessage``: what follows /apache.rocketmq.v2.MessagingService/ in the path.
         metadata: the request's headers, their names in lower case; empty when a call waits without a task.
         peer: the client's address, host:port.
+        certificate: the user that the client's certificate names.
         timeout_ms: from the header grpc-timeout; None when there is none.
         gone: whether the client reset the stream, its connection ended, or the call's deadline has passed.
     """
@@ -74,6 +76,9 @@ class Call(Protocol):
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def certificate(self) -> CertificateName: ...
 
     def when_gone(self, function: Callable[[], object] | None) -> None:
         """Call this function, instead of another one, when the call is gone; at once if it is gone already.

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from orbitmq.gateway.authorization import Authorization, authorization
 from orbitmq.gateway.call import Call
 from orbitmq.gateway.status import Code, RefusalError
+from orbitmq.runtime.client_names import NO_NAME, CertificateName
 from orbitmq.wire.command import Language
 
 CLIENT_ID: Final = "x-mq-client-id"
@@ -37,8 +38,9 @@ class Caller:
     Attributes:
         version: of the client's library, as the client says.
         address: host:port of its side of the connection.
-        user: the access key; empty: it has none.
+        user: the access key, else the user of its certificate; empty: it has neither.
         authorization: as the client sent it, for the check; None: it sent none, or nothing is checked.
+        certificate: the user that its certificate names.
     """
 
     client_id: str
@@ -47,6 +49,12 @@ class Caller:
     address: str
     user: str
     authorization: Authorization | None
+    certificate: CertificateName = NO_NAME
+
+    @property
+    def keys(self) -> str | None:
+        """The access key, None: it has none. Clients without keys send the header with an empty one."""
+        return (self.authorization and self.authorization.access_key) or None
 
 
 # Judges a call by its client, its method and its request message; raises RefusalError.
@@ -105,6 +113,7 @@ def _caller(call: Call, *, checked: bool) -> Caller:
         _LANGUAGES.get(language, Language.OTHER),
         intern(call.metadata.get("x-mq-client-version", "")[:MAX_VERSION]),
         call.peer,
-        "" if sent is None else intern(sent.access_key),
+        intern((sent and sent.access_key) or call.certificate.user),
         sent if checked else None,
+        call.certificate,
     )

@@ -20,6 +20,7 @@ from orbitmq.gateway.plain_reader import PlainCalls
 from orbitmq.gateway.requests import NotGrpcError, Request
 from orbitmq.gateway.shared import MAX_CALLS, Shared
 from orbitmq.gateway.streams import StreamCall
+from orbitmq.runtime.client_names import CertificateName
 
 # Sixteen bodies of 4 MiB under way. Each connection may hold this much that has arrived and was not read, and
 # as much that waits to be sent.
@@ -33,6 +34,7 @@ class CallLine(Protocol):
     """The part of a connection that its calls use."""
 
     peer: str
+    certificate: CertificateName
     paused: bool
 
     def note(self, kind: str, text: str, *args: object) -> None:
@@ -84,6 +86,10 @@ class Calls:
     @property
     def peer(self) -> str:
         return self._line.peer
+
+    @property
+    def certificate(self) -> CertificateName:
+        return self._line.certificate
 
     # -- events ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from orbitmq.gateway.frames import ENHANCE_YOUR_CALM, Http2Error
 from orbitmq.gateway.http2 import MAX_STREAMS, Http2Connection
 from orbitmq.gateway.sends import host_of
 from orbitmq.gateway.shared import MAX_CALLS, Shared
+from orbitmq.runtime.client_names import NO_NAME, name_in
 from orbitmq.store.log.append import pack_host
 from orbitmq.transport.entrance import client_of
 from orbitmq.wire.addresses import joined
@@ -31,6 +32,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     Attributes:
         peer: the address of the client, host:port.
+        certificate: the user that the client's certificate names.
         paused: the client does not take what was written.
         active: something came since this was last cleared.
         gone: done when the transport has ended.
@@ -51,6 +53,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self.active = True
         self.peer = self._client = ""
+        self.certificate = NO_NAME
 
     # -- bytes -------------------------------------------------------------------------------------------
 
@@ -59,6 +62,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self.peer = _address(transport.get_extra_info("peername"))
+        self.certificate = name_in(transport.get_extra_info("ssl_object"), self._shared.names)
         if self._shared.stopping:
             self.abort()
         self._shared.connections[self] = None

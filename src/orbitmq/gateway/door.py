@@ -222,7 +222,9 @@ class GrpcDoor(Component):
             from orbitmq.gateway.connection import IDLE_SECONDS
             from orbitmq.gateway.shared import Shared
 
-            self._shared = Shared(self._make_service(self._host), self._log, self.seats)
+            self._shared = Shared(
+                self._make_service(self._host), self._log, self.seats, self._host.services.tls.names
+            )
             self._every(self._runtime.clock, IDLE_SECONDS, self._close_idle)
         return self._shared
 

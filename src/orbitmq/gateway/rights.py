@@ -1,4 +1,4 @@
-"""Whether a client may make a call: whose keys signed it, and what its user's rules allow."""
+"""Whether a client may make a call: whose keys or certificate it shows, and what its user's rules allow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from orbitmq.auth.gate import AuthGate
+from orbitmq.auth.gate import AuthGate, ShownIdentity
 from orbitmq.auth.needs import ANY, PUB, SUB, group_asked, topic_asked
 from orbitmq.auth.refusals import GateError
 from orbitmq.auth.rules import Asked
@@ -124,9 +124,8 @@ class Rights:
             return sent is not None and key.made_digest(sent.date_time.encode(), sent.signature)
 
         try:
-            self._gate.check_call(
-                caller.user, made, partial(self._asked, method, request), host_of(caller.address)
-            )
+            shown = ShownIdentity(caller.keys, made, caller.certificate.user, caller.certificate.problem)
+            self._gate.check_call(shown, partial(self._asked, method, request), host_of(caller.address))
         except GateError as error:
             self._log.write(
                 logging.WARNING,

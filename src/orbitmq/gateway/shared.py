@@ -14,6 +14,7 @@ from orbitmq.gateway.deadlines import Deadlines
 from orbitmq.gateway.plain_door import PlainDoor
 from orbitmq.gateway.quotas import CallQuotas
 from orbitmq.gateway.streams import StreamCall
+from orbitmq.runtime.client_names import NamePart
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.tasks import Background
 from orbitmq.transport.seats import Seats
@@ -37,9 +38,13 @@ class Shared:
         stopping: whether the broker stops, so that no call begins.
         connections: the open connections.
         seats: where connections are counted.
+        names: the part of a client's certificate that is the name of a user.
     """
 
-    def __init__(self, service: Service, log: LogLimiter, seats: Seats) -> None:
+    def __init__(
+        self, service: Service, log: LogLimiter, seats: Seats, names: NamePart = NamePart.OFF
+    ) -> None:
+        self.names = names
         self.service = service
         self.plain: PlainDoor | None = getattr(service, "plain", None)
         self.quotas: CallQuotas | None = getattr(service, "quotas", None)

@@ -14,6 +14,7 @@ from orbitmq.gateway.arrivals import Arrival
 from orbitmq.gateway.call import NO_HEADERS, Begin, CallError, CallListener, GrpcStatus, Handler
 from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
+from orbitmq.runtime.client_names import CertificateName
 
 # What Python needs for a message beside its bytes.
 _MESSAGE_BYTES = 100
@@ -26,6 +27,11 @@ class Carrier(Protocol):
     @property
     def peer(self) -> str:
         """The client's address, host:port."""
+        ...
+
+    @property
+    def certificate(self) -> CertificateName:
+        """The user that the client's certificate names."""
         ...
 
     def holds(self, more_bytes: int) -> bool:
@@ -136,6 +142,10 @@ class StreamCall:
     @property
     def peer(self) -> str:
         return self._carrier.peer
+
+    @property
+    def certificate(self) -> CertificateName:
+        return self._carrier.certificate
 
     # -- from the connection -----------------------------------------------------------------------------
 

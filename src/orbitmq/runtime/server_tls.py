@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import StartError
 from orbitmq.runtime.certificate_end import ends_at_ms
+from orbitmq.runtime.client_names import NamePart
 from orbitmq.runtime.imports import is_missing
 from orbitmq.runtime.turns import Turns
 
@@ -80,10 +81,11 @@ class ServerTls:
             empty: it is not.
         protocols: offered to clients that ask for a protocol (ALPN).
         keys: the settings that name the certificate, its key and the authorities, for errors.
+        names: the part of a client's certificate that is the name of a user.
 
     Attributes:
         mode: who is served.
-        files: as given.
+        files, names: as given.
         turns: those of the handshakes of all ports.
         ends_ms: when the certificate in use ends, milliseconds since the epoch; ``None``: there is none, or
             its end cannot be read.
@@ -97,10 +99,12 @@ class ServerTls:
         made_for: Sequence[str] = (),
         protocols: Sequence[str] = (),
         keys: tuple[str, str, str] = KEYS,
+        names: NamePart = NamePart.OFF,
     ) -> None:
         self._runtime = runtime
         self.mode = mode
         self.files = files
+        self.names = names
         self.turns = Turns()
         self._made_for = tuple(made_for)
         self._protocols = tuple(protocols)

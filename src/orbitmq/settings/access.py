@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from orbitmq.errors import ValidationError
-from orbitmq.settings import properties_text
+from orbitmq.settings import properties_text, tls
 from orbitmq.settings.typed import HIDDEN, ConfigError, Parser, flag, line_of, one_of, path, setting
 from orbitmq.wire.signing import Credentials
 
@@ -191,6 +191,8 @@ def check(text: str, overrides: Mapping[str, str], is_on: bool, bounds: Bounds) 
         if settings.get(AUTHORIZATION, "").lower() == "true":
             why = "who is not asked for keys may say any name"
             refuse(AUTHORIZATION, f"{AUTHENTICATION}=true beside it: {why}")
+        if settings.get(tls.NAMES_KEY, "off").lower() != "off":
+            refuse(tls.NAMES_KEY, f"{AUTHENTICATION}=true beside it: else no request needs a user")
         if settings.get(MODE, ENFORCE) != ENFORCE:
             refuse(MODE, f"{AUTHENTICATION}=true beside it: else nothing is observed")
         return

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from orbitmq.errors import StartError, ValidationError
+from orbitmq.runtime.client_names import NamePart
 from orbitmq.runtime.client_tls import Tls
 from orbitmq.runtime.paths import expanded
 from orbitmq.runtime.seam import Runtime
@@ -22,6 +23,7 @@ from orbitmq.settings.typed import HIDDEN, ConfigError, Settings, flag, setting
 
 FILE_KEY: Final = "tls.config.file"
 PREFIX: Final = "tls."
+NAMES_KEY: Final = "tls.server.clientCertificateUser"
 # Protocols that clients ask for (ALPN): those of gRPC ask for HTTP/2, others for none.
 PROTOCOLS: Final = ("h2",)
 
@@ -53,6 +55,7 @@ _mode = _word(TlsMode, "disabled, permissive or enforcing (RocketMQ takes any ot
 _auth = _word(
     ClientAuth, "none, optional or require (RocketMQ takes any other word, `required` too, for none)"
 )
+_names = _word(NamePart, "off, san or cn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class TlsSettings(Settings):
     """TLS of a server and of the requests that it sends itself; the defaults are RocketMQ's except:
 
     * ``test_mode`` is off (RocketMQ on): a certificate that nobody can check is made on request only.
-    * ``client_check_host`` is OrbitMQ's own key, and on.
+    * ``client_check_host`` is OrbitMQ's own key, and on; so is ``names``, and off.
     """
 
     mode: str = setting("permissive", "tls.server.mode", _mode)
@@ -71,6 +74,7 @@ class TlsSettings(Settings):
     client_auth: str = setting("none", "tls.server.need.client.auth", _auth)
     checks_clients: bool = setting(False, "tls.server.authClient", flag)
     authorities: str = setting("", "tls.server.trustCertPath", _file)
+    names: str = setting("off", NAMES_KEY, _names)
     test_mode: bool = setting(False, "tls.test.mode.enable", flag)
     client_enable: bool = setting(False, "tls.enable", flag)
     client_cert: str = setting("", "tls.client.certPath", _file)
@@ -117,6 +121,10 @@ class TlsSettings(Settings):
 
     def _check_client_auth(self) -> None:
         key = "tls.server.need.client.auth"
+        if self.names != NamePart.OFF.value and self.client_auth != ClientAuth.REQUIRE.value:
+            raise ConfigError(
+                NAMES_KEY, self.names, f"{key}=require beside it: only a checked certificate names a user"
+            )
         if self.client_auth == ClientAuth.NONE.value:
             if self.checks_clients:
                 raise ConfigError(
@@ -176,7 +184,7 @@ class TlsSettings(Settings):
             required=self.client_auth == ClientAuth.REQUIRE.value,
         )
         made_for = () if self.cert or not self.test_mode else tuple(host for host in hosts if host)
-        return ServerTls(runtime, TlsMode(self.mode), files, made_for, PROTOCOLS)
+        return ServerTls(runtime, TlsMode(self.mode), files, made_for, PROTOCOLS, names=NamePart(self.names))
 
     def client(self) -> Tls | None:
         """How the server speaks to others; None: in clear.

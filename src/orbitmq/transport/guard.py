@@ -14,7 +14,7 @@ from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.signing import ACCESS_KEY
+from orbitmq.wire.signing import named_user
 
 
 class Guard:
@@ -48,6 +48,10 @@ class Guard:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self.gate is None or self.gate.knows(command)
 
+    def trusts(self, connection: ServerConnection) -> bool:
+        """See :class:`orbitmq.transport.server.Watch`."""
+        return self.gate is None or self.gate.serves(connection.certificate.user)
+
     def pause_s(self, address: str) -> float:
         """See :class:`orbitmq.transport.server.Watch`."""
         return self._slowing.left(address, self._clock.monotonic())
@@ -65,15 +69,18 @@ class Guard:
             verified: its signature was checked when it came.
 
         Returns:
-            Who has signed it; None: nobody who is served here has.
+            Whose keys or certificate made it; None: nobody's who is served here.
 
         Raises:
             RemotingError: NO_PERMISSION.
             WireError: a field or body that names what is asked is missing or cannot be read.
         """
-        host = connection.remote[0]
+        host, certificate = connection.remote[0], connection.certificate
+        command.certified = certificate.user
         try:
-            sender = None if self.gate is None else self.gate.check(command, host, verified=verified)
+            sender = None
+            if self.gate is not None:
+                sender = self.gate.check(command, host, verified=verified, unnamed=certificate.problem)
             if sender is None and self._protected is not None and command.code in DANGEROUS:
                 self._protected.check(command.code, host, connection.local[0])
         except RemotingError as error:
@@ -85,9 +92,8 @@ class Guard:
                 connection.remote_address,
                 error.remark,
             )
-            claimed = command.ext.get(ACCESS_KEY, "")
             if self.audit is not None:
-                self.audit.refused(AuditRefusal(claimed, host, command.code, error.remark))
+                self.audit.refused(AuditRefusal(named_user(command), host, command.code, error.remark))
             if isinstance(error, GateError) and error.refusal.why == WRONG_KEYS:
                 pause_s = self._slowing.wrong(host, self._clock.monotonic())
                 if pause_s:

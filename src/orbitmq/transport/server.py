@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from orbitmq.runtime.client_names import NO_NAME, name_in
 from orbitmq.runtime.server_tls import ServerTls, TlsMode
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.transport.connection import Connection, close_all
@@ -52,6 +53,10 @@ class Watch(Protocol):
         """Whether a request may be long before its sender's keys are checked."""
         ...
 
+    def trusts(self, connection: ServerConnection) -> bool:
+        """Whether a new connection may send long requests: its client's certificate names a user."""
+        ...
+
     def pause_s(self, address: str) -> float:
         """For how long a new connection from this address is not read."""
         ...
@@ -70,7 +75,8 @@ class ServerConnection(Connection):
 
     Attributes:
         born: a place for the broker to keep the client's address as records have it; empty until it does.
-        caller: a place for the broker to keep whose signature it has checked; None until it does.
+        caller: a place for the broker to keep whose request it has checked; None until it does.
+        certificate: the user that the client's certificate names.
         idle_checks: how often in a row it was found idle.
         metered: the server's ``on_send`` is called for what it takes.
         number: how many the server had accepted when this one was opened.
@@ -78,7 +84,8 @@ class ServerConnection(Connection):
     """
 
     __slots__ = (
-        "_clock", "_rest", "_server", "born", "caller", "idle_checks", "metered", "number", "secured",
+        "_clock", "_rest", "_server", "born", "caller", "certificate", "idle_checks", "metered", "number",
+        "secured",
     )  # fmt: skip
 
     pauses_reading = True
@@ -88,6 +95,7 @@ class ServerConnection(Connection):
         self._server = server
         self.born = b""
         self.caller: Any = None
+        self.certificate = NO_NAME
         self._clock: PeerClock | None = None
         self.idle_checks = 0
         self.number = 0
@@ -97,7 +105,9 @@ class ServerConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.secured = transport.get_extra_info("ssl_object") is not None
+        session = transport.get_extra_info("ssl_object")
+        self.secured = session is not None
+        self.certificate = name_in(session, self._server.tls.names)
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -336,7 +346,8 @@ class RemotingServer:
         connection.number = self._accepted
         self._connections[connection] = None
         if self._watch is not None and self._watch.guards:
-            connection.restrain(self._watch.knows)
+            if not self._watch.trusts(connection):
+                connection.restrain(self._watch.knows)
             pause_s = self._watch.pause_s(connection.remote[0])
             if pause_s:
                 connection.rest(pause_s)

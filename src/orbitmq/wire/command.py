@@ -49,6 +49,8 @@ class Command(msgspec.Struct):
         opaque: the number that a response carries back to its request.
         remark: a sentence for people, mostly on errors.
         serialization: the header format it came in or goes out with.
+        certified: the user whom the certificate of its connection's client names; empty: none. Servers set
+            it; no frame has it.
     """
 
     code: int
@@ -60,6 +62,7 @@ class Command(msgspec.Struct):
     language: int = Language.PYTHON
     version: int = PROTOCOL_VERSION
     serialization: Serialization = Serialization.JSON
+    certified: str = ""
 
     @property
     def is_response(self) -> bool:

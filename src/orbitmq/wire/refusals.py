@@ -15,6 +15,8 @@ _OF_A_USER = re.compile(r"^User:|^check signature failed|^username |^authenticat
 _NOT_CHANGED = "Can not update config: "
 # ACL 1.0 fails with an exception, and so with SYSTEM_ERROR.
 _ACL_1 = "AclException"
+# The user in them, whom a certificate may have named.
+_NAMED = re.compile(r"^User:(\S+) ", re.IGNORECASE)
 # The remarks for keys that are wrong, not for rights that are missing.
 _OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECASE)
 # The fields with names of one letter are those of sends.
@@ -47,8 +49,10 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
         return BrokerError(answer.code, f"not offered by this broker (code {request.code}){hint}", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)
-    user, what = request.ext.get(ACCESS_KEY, ""), _what(request)
-    remark = answer.remark or "no remark"
+    remark, what = answer.remark or "no remark", _what(request)
+    user = request.ext.get(ACCESS_KEY, "")
+    if not user and (named := _NAMED.match(remark)):
+        user = named[1]
     if remark.startswith(_NOT_CHANGED):
         # RocketMQ answers a wrong setting as one that may not be changed, with the code of missing rights.
         text = f"{address}: {remark}"

@@ -118,6 +118,16 @@ def signed_content(ext: Mapping[str, str]) -> bytes:
         raise FrameError(f"a header field has text without a UTF-8 form: {error}") from error
 
 
+def has_keys(ext: Mapping[str, str]) -> bool:
+    """Whether a request says whose keys have signed it, or how."""
+    return ACCESS_KEY in ext or SIGNATURE in ext
+
+
+def named_user(command: Command) -> str:
+    """The user whom a request names, by its keys or by a client's certificate; empty: none. Unchecked."""
+    return command.ext.get(ACCESS_KEY, "") if has_keys(command.ext) else command.certified
+
+
 class SigningKey:
     """A secret with which requests are signed by HMAC-SHA1 (RFC 2104).
 

@@ -357,8 +357,8 @@ class FastPath:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
         if self._asks:
-            frames.keys.caller = connection.caller or NOBODY
-            frames.keys.signed = self._checks_each and not connection.secured
+            self._set_caller(connection, connection.caller)
+            frames.keys.signed = frames.keys.certified or (self._checks_each and not connection.secured)
         frames.sends.holds = durability.holds
         found = frames.pulls.found
         try:
@@ -388,6 +388,12 @@ class FastPath:
             # The ordinary handler meets the same error and tells the client.
             return start
 
+    def _set_caller(self, connection: ServerConnection, caller: SignedCaller | None) -> None:
+        """Say who makes the next requests. If the certificate names another user, the gate looks at each."""
+        keys, name = self._frames.keys, connection.certificate.user
+        keys.certified = bool(name)
+        keys.caller = NOBODY if caller is None or (name and name != caller.name) else caller
+
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
         """Let a pull wait; ``False`` when too many pulls wait: the ordinary handler tells the client."""
         pulls = self._frames.pulls
@@ -404,7 +410,7 @@ class FastPath:
         born = connection.born
         if self._asks:
             # The signature was checked when the pull came.
-            frames.keys.caller = waiter.caller or NOBODY
+            self._set_caller(connection, waiter.caller)
             frames.keys.signed = False
         while True:
             frames.pulls.commits = False  # the pull's offset was committed when the pull came

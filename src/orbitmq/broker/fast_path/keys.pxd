@@ -26,13 +26,14 @@ cdef class FrameKeys:
     cdef int64_t[::1] slots, order
     cdef readonly bint asks
     cdef public SignedCaller caller
-    cdef public bint signed
+    cdef public bint signed, certified
     cdef public object chunk
     cdef object data, content
     cdef uint8_t[::1] view
 
     cdef bint let_send(self, const uint8_t* buf, Py_ssize_t end, int64_t row, int kind) noexcept nogil
     cdef bint let_pull(self, const uint8_t* buf, Py_ssize_t end, int64_t row) noexcept nogil
+    cdef bint _is_made(self, const uint8_t* buf, Py_ssize_t end, int kind) noexcept nogil
     @cython.locals(i=int64_t, text=bytes_in)
     cdef bint _names_caller(self, const uint8_t* buf) noexcept nogil
     @cython.locals(out=bytes_out, used=Py_ssize_t, length=Py_ssize_t, count=int64_t, n=int, i=int64_t)

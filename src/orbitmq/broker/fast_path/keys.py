@@ -95,6 +95,8 @@ class FrameKeys:
     Attributes:
         caller: of the current chunk; NOBODY: its signature has not been checked yet.
         signed: whether each signature is checked; else that of the connection's first request was enough.
+        certified: whether the caller is the user of the client's certificate: then requests without keys are
+            the caller's.
         chunk: the buffer with the frames, while signatures are checked.
     """
 
@@ -105,6 +107,7 @@ class FrameKeys:
         self.asks = asks
         self.caller = NOBODY
         self.signed = False
+        self.certified = False
         self.chunk: Readable = b""
         self.data = bytearray(CONTENT_BYTES)
         self.view = self.data
@@ -120,19 +123,25 @@ class FrameKeys:
 
     def let_send(self, buf: Readable, end: int, row: int, kind: int) -> bool:
         """Whether the caller made the request, and may send to the topic in this row."""
-        if not self._names_caller(buf) or row >= len(self.caller.sends) or not self.caller.sends[row]:
+        if row >= len(self.caller.sends) or not self.caller.sends[row]:
             return False
-        return not self.signed or self._is_signed(buf, end, kind)
+        return self._is_made(buf, end, kind)
 
     def let_pull(self, buf: Readable, end: int, row: int) -> bool:
         """Whether the caller made the request, and may use the group and topic in this row."""
-        if not self._names_caller(buf) or row >= len(self.caller.pulls) or not self.caller.pulls[row]:
+        if row >= len(self.caller.pulls) or not self.caller.pulls[row]:
             return False
-        return not self.signed or self._is_signed(buf, end, PULL)
+        return self._is_made(buf, end, PULL)
 
-    def _names_caller(self, buf: Readable) -> bool:
+    def _is_made(self, buf: Readable, end: int, kind: int) -> bool:
+        """Whether the caller made the request, by certificate or by keys."""
         if not self.caller.is_open:
             return False
+        if self.certified and self.slots[ACCESS_KEY] < 0 and self.slots[SIGNATURE] < 0:
+            return True
+        return self._names_caller(buf) and (not self.signed or self._is_signed(buf, end, kind))
+
+    def _names_caller(self, buf: Readable) -> bool:
         i = self.slots[ACCESS_KEY]
         if i < 0 or self.slots[SIGNATURE] < 0 or self.scan.lengths[i] != len(self.caller.text):
             return False

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
-from orbitmq.wire.signing import ACCESS_KEY
+from orbitmq.wire.signing import named_user
 
 Answer: TypeAlias = Command | Awaitable[Command | None] | None
 Handler: TypeAlias = Callable[[ServerConnection, Command], Answer]
@@ -56,7 +56,7 @@ class WaitingClient:
         return self._connection.closed
 
     def is_of(self, user: str) -> bool:
-        return self._command.ext.get(ACCESS_KEY) == user
+        return user in (named_user(self._command), self._command.certified)
 
     def recheck(self) -> bool:
         """Whether the user still has the right to the request; without it the request is refused."""

@@ -23,7 +23,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import FLAG_RESPONSE, Command
-from orbitmq.wire.signing import ACCESS_KEY
+from orbitmq.wire.signing import named_user
 
 # The header fields in which a send names its topic.
 _TOPIC_FIELDS: Final[Mapping[int, str]] = {
@@ -43,7 +43,7 @@ class Meter:
     def __init__(self, clock: Clock, quotas: Quotas) -> None:
         self._clock = clock
         self.quotas = quotas
-        # By metered connection, the user whose signature was checked last.
+        # By metered connection, the user who made its last request that was checked.
         self._users: dict[ServerConnection, str] = {}
 
     def look(self, connection: ServerConnection) -> None:
@@ -67,11 +67,11 @@ class Meter:
         """A request arrived.
 
         Args:
-            signed: whether its signature was checked; if not, the user that it names is ignored.
+            signed: whether its keys or certificate were checked; if not, the user that it names is ignored.
         """
         keys = [Key("address", connection.remote[0])]
         if signed:
-            user = command.ext.get(ACCESS_KEY, "")
+            user = named_user(command)
             keys.append(Key("user", user))
             if keys[-1] in self.quotas:
                 self._users[connection] = user
