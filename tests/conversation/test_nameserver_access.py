@@ -102,6 +102,48 @@ async def make_app(found: Cluster, *rules: tuple[str, str]) -> None:
             await admin.access.set_rule("app", resource, actions.split(","))
 
 
+@pytest.mark.behaviour("AU-46")
+@pytest.mark.parametrize(
+    ("reveals", "proxies", "host", "keys", "shown"),
+    [
+        (True, "", "", ROOT, "app-secret-1"),
+        (True, "", "", APP, None),
+        (True, "", "10.9.9.9", ROOT, None),
+        (True, "10.0.0.1", "", ROOT, None),
+        (False, "", "", ROOT, None),
+    ],
+    ids=["super user here", "normal user", "from elsewhere", "behind proxies", "by default"],
+)
+async def test_passwords_are_shown_to_super_users_of_this_machine_if_a_setting_says_so(
+    orbitmq_runtime: SimulatedRuntime,
+    reveals: bool,
+    proxies: str,
+    host: str,
+    keys: Credentials,
+    shown: str | None,
+) -> None:
+    runtime = orbitmq_runtime.machine("10.0.0.1") if host else orbitmq_runtime
+    config = settings(auth_reveal_passwords=reveals, proxy_protocol_trusted=proxies)
+    async with NameServer(runtime, config) as server:
+        here = Cluster(runtime, server)
+        body = UserInfo("app", "app-secret-1", "Normal", "enable").encode()
+        assert (await here.ask(ROOT, Code.AUTH_CREATE_USER, {"username": "app"}, body)).code == 0
+        await here.allow("*", "All")
+        client = RemotingClient(runtime.machine(host) if host else runtime, identity=Identity(keys))
+        address = f"10.0.0.1:{server.port}" if host else ADDRESS
+        one = await client.request(address, Command(Code.AUTH_GET_USER, {"username": "app"}), 5000)
+        listed = await client.request(address, Command(Code.AUTH_LIST_USER, {"filter": "app"}), 5000)
+        await client.close()
+        assert UserInfo.decode(one.body).password == shown
+        assert [user.password for user in UserInfo.decode_list(listed.body)] == [shown]
+
+
+def test_a_setting_that_shows_passwords_is_said_at_the_start() -> None:
+    keys = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"root","password":"x"}\n'
+    _, said = NameServerConfig.load(f"{keys}authRevealPasswords=true\n")
+    assert said == ["authRevealPasswords=true: getUser and listUser show passwords to super users"]
+
+
 @pytest.mark.behaviour("AU-23", "AZ-13")
 async def test_clients_and_the_broker_work_with_their_keys(runtime: SimulatedRuntime) -> None:
     seen: list[bytes] = []

@@ -47,7 +47,9 @@ def test_lag_has_three_states(check: Command) -> None:
 
 def test_brokers_and_disks(check: Command) -> None:
     assert check("check", "broker") == "OK: 1 broker answers | brokers=1 silent=0\n"
-    assert "TLS is off: use a --context" in check("check", "cert", code=3, out=True)
+    assert "TLS is off: give tls=Tls(ca=...), to orbitmq a --context" in check(
+        "check", "cert", code=3, out=True
+    )
     few = check("check", "broker", "--at-least", "2", code=2, out=True)
     assert few == "CRITICAL: 1 broker registered, 2 expected | brokers=1 silent=0\n"
     gone = check("check", "broker", "broker-z", code=2, out=True)

@@ -171,7 +171,7 @@ class BrokerConfig(Settings):
     init_authentication_user: Credentials | str = access.first_user()  # noqa: RUF009  # it is a dataclass field
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     auth_key_file: str = access.key_file()
-    auth_reveal_passwords: bool = setting(False, "authRevealPasswords", flag)
+    auth_reveal_passwords: bool = access.reveals()
     audit_log_file: str = setting("", "auditLogFile", path)
     audit_log_max_bytes: int = setting(64 * 2**20, "auditLogFileMaxBytes", number(0, 2**40))
     audit_log_backups: int = setting(5, "auditLogFileBackups", number(1, 1000))

@@ -30,7 +30,7 @@ def _of_access(config: BrokerConfig) -> Iterator[str]:
             "deleted ones too; take it out when they are there"
         )
     if config.auth_reveal_passwords:
-        yield "authRevealPasswords=true: getUser and listUser show passwords to super users"
+        yield access.REVEALED
     if config.auth_mode == access.OBSERVE:
         yield "authMode=observe: everybody is served; what would be refused is counted"
 

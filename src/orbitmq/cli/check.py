@@ -16,7 +16,6 @@ from orbitmq.cli.times import time_ms
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import View
 from orbitmq.durations import instant, since_1970_ms
-from orbitmq.errors import ValidationError
 from orbitmq.runtime.system import SystemClock
 from orbitmq.wording import counted
 
@@ -309,10 +308,7 @@ async def cert(admin: Admin, /, *, warn: Warn = 30, critical: Critical = 7) -> V
     at_least(0, warn=warn, critical=critical)
     if critical > warn:
         raise UsageError(f"--critical {critical} is more than --warn {warn}: days that are left")
-    try:
-        answer = await admin.brokers.certificates()
-    except ValidationError as error:
-        raise UsageError("TLS is off: use a --context that has --ca, or set ORBITMQ_TLS_CA") from error
+    answer = await admin.brokers.certificates()
     now_ms = SystemClock().now_ms()
     states: list[State] = []
     texts: list[str] = []

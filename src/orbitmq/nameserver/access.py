@@ -21,6 +21,7 @@ from orbitmq.runtime import Runtime
 from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.runtime.paths import joined
 from orbitmq.settings.access import OBSERVE
+from orbitmq.transport.private_answers import PrivateAnswers
 from orbitmq.wire.bodies.topic import KVTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -39,7 +40,7 @@ class NameServerAccess:
 
     Attributes:
         users, rules: the tables.
-        by_code: the handler of each request code about users, rules and refusals.
+        answers: to the requests about users, rules and refusals.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class NameServerAccess:
             observes=lambda: mode() == OBSERVE,
         )
         requests = AccessRequests(self.users, self.rules, self.gate, self._written)
-        self.by_code: dict[int, Callable[[Command], Command | Awaitable[Command]]] = {
-            **requests.by_code,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._state,
-        }
+        self.answers: PrivateAnswers[Command | Awaitable[Command]] = PrivateAnswers(
+            {**requests.by_code, RequestCode.GET_BROKER_RUNTIME_INFO: self._state},
+            requests.revealing if config.auth_reveal_passwords else {},
+            behind_proxies=bool(config.proxy_protocol_trusted),
+        )
 
     def open(self) -> None:
         """Read the files, and make the super users that the settings name.

@@ -91,6 +91,7 @@ class NameServerConfig(Settings):
     inner_client_credentials: Credentials | str = access.inner_keys()  # noqa: RUF009  # it is a dataclass field
     auth_config_path: str = setting("", "authConfigPath", path)
     auth_key_file: str = access.key_file()
+    auth_reveal_passwords: bool = access.reveals()
     audit_log_file: str = setting("", "auditLogFile", path)
     audit_log_max_bytes: int = setting(64 * 2**20, "auditLogFileMaxBytes", number(0, 2**40))
     audit_log_backups: int = setting(5, "auditLogFileBackups", number(1, 1000))
@@ -123,6 +124,7 @@ class NameServerConfig(Settings):
         protection.check(conf, overrides or {}, is_open=config.allow_open, built=built)
         access.check(conf, overrides or {}, config.authentication_enabled, access.OF_NAME_SERVERS)
         warnings += config.tls.check()
+        warnings += [access.REVEALED] if config.auth_reveal_passwords else []
         config.exports.check(config.metrics_exporter)
         warnings += exposed(config.metrics_exporter, config.metrics_host, config.metrics_token_file)
         return config, warnings

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
 from itertools import islice
+from typing import cast
 from weakref import WeakValueDictionary
 
 from orbitmq.message.reserved import MEMBERS_SILENT_MS, SYNC_MEMBER_TOPIC_PREFIX
@@ -113,7 +114,7 @@ class Handlers:
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
         if access is not None:
-            self._by_code.update({code: _alone(answer) for code, answer in access.by_code.items()})
+            self._by_code.update(dict.fromkeys(access.answers.codes, _of_users(access)))
 
     @property
     def codes(self) -> frozenset[int]:
@@ -454,9 +455,9 @@ async def _saved(command: Command, change: Awaitable[None]) -> Command:
     return command.reply()
 
 
-def _alone(answer: Callable[[Command], Answer]) -> Callable[[Hashable, Command], Answer]:
-    """A handler to which the connection does not matter."""
-    return lambda _connection, command: answer(command)
+def _of_users(access: NameServerAccess) -> Callable[[Hashable, Command], Answer]:
+    """The handler of the requests about users and rules. The connections of a running server come to it."""
+    return lambda connection, command: access.answers.answer(cast("ServerConnection", connection), command)
 
 
 def _topic_list(command: Command, topics: list[str], address: str | None = None) -> Command:

@@ -60,6 +60,14 @@ def key_file() -> Any:
     return setting("", "authKeyFile", path)
 
 
+def reveals() -> Any:
+    """Whether getUser and listUser show passwords to super users, on connections that nobody else reads."""
+    return setting(False, "authRevealPasswords", flag)
+
+
+REVEALED: Final = "authRevealPasswords=true: getUser and listUser show passwords to super users"
+
+
 def first_user() -> Any:
     """The super user who is made at the first start."""
     return setting("", "initAuthenticationUser", keys("username", "password"), secret=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from orbitmq.errors import BrokerError, NotPermittedError
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Language
 from orbitmq.wire.signing import ACCESS_KEY
 
 # Remarks about the user, sent by ACL 2.0 with NO_PERMISSION. Other remarks of that code are about a topic, a
@@ -26,6 +27,15 @@ _SENDS = frozenset(
 # What an Apache broker without users answers to requests about them.
 _NO_USERS = "An system error occurred, please try again later."
 _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
+# OrbitMQ's brokers answer these also where users come from files.
+_LOOKS_AT_USERS: Final = frozenset(
+    {
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    }
+)
 _TOPICS, _GROUPS = ("topic",), ("consumerGroup", "group", "producerGroup")
 
 
@@ -45,7 +55,7 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     of_users = request.code in _OF_USERS
     without_users = of_users and answer.code == ResponseCode.SYSTEM_ERROR and answer.remark == _NO_USERS
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or without_users:
-        hint = "; only brokers with authenticationEnabled=true have users" if of_users else ""
+        hint = _why_no_users(request.code, answer) if of_users else ""
         return BrokerError(answer.code, f"not offered by this broker (code {request.code}){hint}", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)
@@ -67,6 +77,17 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     return NotPermittedError(
         text, code=answer.code, remark=answer.remark, address=address, user=user, what=what
     )
+
+
+def _why_no_users(code: int, answer: Command) -> str:
+    if answer.language != Language.PYTHON:
+        return "; only brokers with authenticationEnabled=true have users"
+    if code in _LOOKS_AT_USERS:
+        return (
+            ": authentication is off; authenticationEnabled=true and initAuthenticationUser switch it on "
+            "(docs/security.md)"
+        )
+    return ": authentication is off (authenticationEnabled=true), or users come from files (aclEnable=true)"
 
 
 def _what(request: Command) -> str:

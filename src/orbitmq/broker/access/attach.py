@@ -14,6 +14,7 @@ from orbitmq.broker.handlers.access import AccessHandlers
 from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.settings.access import OBSERVE
 from orbitmq.transport.audit import Audit
+from orbitmq.transport.private_answers import PrivateAnswers
 
 
 def attach(host: Host) -> Attachment:
@@ -61,9 +62,11 @@ def attach(host: Host) -> Attachment:
         components,
         [
             AccessHandlers(
-                by_code,
-                requests.revealing if s.config.auth_reveal_passwords else {},
-                behind_proxies=bool(s.config.proxy_protocol_trusted),
+                PrivateAnswers(
+                    by_code,
+                    requests.revealing if s.config.auth_reveal_passwords else {},
+                    behind_proxies=bool(s.config.proxy_protocol_trusted),
+                )
             )
         ],
         gate=gate,

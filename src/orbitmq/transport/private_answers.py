@@ -1,0 +1,44 @@
+"""Answers that show secrets only on connections that nobody else can read: over TLS, or from this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+from orbitmq.auth.rules import address_of
+from orbitmq.transport.server import ServerConnection
+from orbitmq.wire.command import Command
+
+A = TypeVar("A")
+Answers: TypeAlias = Mapping[int, Callable[[Command], A]]
+
+
+class PrivateAnswers(Generic[A]):
+    """The handlers of some request codes, each with one that shows secrets, or without.
+
+    Args:
+        revealing: handlers that show secrets, in place of ``by_code`` on private connections.
+        behind_proxies: whether clients connect by proxies: then an address of this machine proves nothing.
+    """
+
+    def __init__(self, by_code: Answers[A], revealing: Answers[A], *, behind_proxies: bool) -> None:
+        self._by_code = by_code
+        self._revealing = revealing
+        self._behind_proxies = behind_proxies
+
+    @property
+    def codes(self) -> list[int]:
+        """The codes of the requests that are answered."""
+        return list(self._by_code)
+
+    def answer(self, connection: ServerConnection, command: Command) -> A:
+        """The answer to a request with one of these codes."""
+        revealing = self._revealing.get(command.code)
+        if revealing is not None and self._is_private(connection):
+            return revealing(command)
+        return self._by_code[command.code](command)
+
+    def _is_private(self, connection: ServerConnection) -> bool:
+        address = address_of(connection.remote[0])
+        near = address is not None and address.is_loopback
+        return connection.secured or (near and not self._behind_proxies)
