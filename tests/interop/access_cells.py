@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
 import shutil
@@ -14,6 +15,11 @@ from tests.interop.secured_cells import ACL_2, APP, NOBODY, ROOT, WRONG, secured
 from tests.interop.world import Fact, Place, World, check, equal
 
 from orbitmq import Credentials
+from orbitmq.runtime import system_runtime
+from orbitmq.transport.client import RemotingClient
+from orbitmq.transport.identity import Identity
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 
 COUNT = 20
 USER_SECRETS = ("secret-of-alice", "secret-2-of-alice")
@@ -235,8 +241,42 @@ def mqadmin(world: World) -> None:
     shutil.rmtree(world.folder / "conf", ignore_errors=True)
 
 
+def copies(world: World) -> None:
+    """With authRevealPasswords copyUser makes a user at another broker that has the same secret."""
+    with (
+        secured(world, "ours", {**ACL_2, "authRevealPasswords": "true"}) as one,
+        secured(world, "ours", ACL_2) as other,
+        tools_keys(world, ROOT),
+    ):
+        names = ["-n", one.ns]
+        created = ["-u", "dave", "-p", "secret-of-dave", "-t", "Super"]
+        said = world.admin(
+            [
+                ["createUser", *created, "-b", one.broker.address, *names],
+                ["copyUser", "-u", "dave", "-f", one.broker.address, "-t", other.broker.address, *names],
+                ["listUser", "-b", other.broker.address, *names],
+            ]
+        )
+        check("dave" in said[-1], f"copyUser: {said}")
+        check("secret-of-dave" not in said[-1], f"listUser shows a secret: {said[-1]}")
+        asyncio.run(_signs(other, Credentials("dave", "secret-of-dave")))
+
+
+async def _signs(place: Place, credentials: Credentials) -> None:
+    """The broker of a place serves a super user with these keys."""
+    client = RemotingClient(system_runtime(), identity=Identity(credentials))
+    try:
+        answer = await client.request(
+            place.broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), 20_000
+        )
+    finally:
+        await client.close()
+    equal(answer.code, int(ResponseCode.SUCCESS), f"{credentials.access_key}: {answer.remark}")
+
+
 CELLS: dict[str, Callable[[World], None]] = {
     "java 5.5.0, ours with ACL 2.0": java,
     "java 4.9.7, ours with ACL 2.0": java_old,
     "mqadmin of users and rules": mqadmin,
+    "mqadmin copyUser between ours": copies,
 }
