@@ -82,7 +82,7 @@ def test_what_is_wrong_with_brokers() -> None:
         (["dlq", "--since", "soon"], "--since soon: expected a time"),
         (["broker", "--at-least", "-1"], "--at-least -1: expected 0 or more"),
         (["cert", "--warn", "5", "--critical", "6"], "--critical 6 is more than --warn 5"),
-        (["cert"], "TLS is off: use a --context"),
+        (["cert"], "TLS is off: give tls=Tls(ca=...), to orbitmq a --context that has --ca"),
         (["nonsense"], "nonsense"),
         (["lag", "g", "--warn", "1", "--critical", "9"], "127.0.0.1:1"),
         (["disk"], "127.0.0.1:1"),
