@@ -156,14 +156,21 @@ def _console(name_server: Server) -> Iterator[tuple[str, int]]:
 
 
 def _apart(place: Place, measured: int, console: int, others: Sequence[int]) -> None:
-    """Give the measured broker a processor of its own; the console lets the load generator go first."""
+    """Give the measured broker a processor of its own. All others share one with the load generator, which
+    goes first: it takes the times, and answers of other brokers to the console would be in them.
+    """
     for pid in (measured, console, *others):
         cpus = place.server_cpus if pid == measured else place.other_cpus
         for thread in map(int, os.listdir(f"/proc/{pid}/task")):
             if cpus:
                 os.sched_setaffinity(thread, cpus)
-            if pid == console:
-                os.setpriority(os.PRIO_PROCESS, thread, 10)
+            if pid != measured:
+                _give_way(thread)
+
+
+def _give_way(thread: int) -> None:
+    """Let a thread (0: this one) run only while no other wants its processor."""
+    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _pages(place: Place, viewer: Viewer) -> dict[str, Found]:
@@ -243,6 +250,7 @@ def _look_on(viewer: Viewer, number: int, cpus: set[int] | None, done: threading
     """A viewer who opens another page every other second."""
     if cpus:
         os.sched_setaffinity(0, cpus)
+    _give_way(0)
     pages = random.Random(number)
     while not done.wait(pages.uniform(0.5, 1.5) * LOOKS_EACH_S):
         viewer.look(pages.choice(PAGES))
