@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, Rule
+from orbitmq.admin import Admin, RefusalCount, Rule, UserEntry
 from orbitmq.console.asking import names
 from orbitmq.console.model import Column, Field, Form, Page, Row, Said, Table, said
 from orbitmq.console.rights import ADMIN
@@ -24,6 +24,29 @@ RULE: Final = (
     Column("decision"),
     Column("broker"),
 )
+USERS: Final = (
+    Column("user", link="/access/{user}"),
+    Column("kind"),
+    Column("state", "state"),
+    Column("brokers", "long"),
+)
+RIGHTS: Final = (
+    Column("user"),
+    Column("resource", "code"),
+    Column("actions", "long"),
+    Column("from", "code"),
+    Column("decision"),
+    Column("brokers", "long"),
+)
+REFUSALS: Final = (
+    Column("user"),
+    Column("why"),
+    Column("action"),
+    Column("resource", "code"),
+    Column("address", "code"),
+    Column("count", "number"),
+    Column("broker"),
+)
 
 
 async def access(admin: Admin) -> Page:
@@ -35,80 +58,55 @@ async def access(admin: Admin) -> Page:
         if not _knows_no_users(error):
             raise
         return Page("access", "", said("no_users"))
-    people: dict[str, Row] = {}
-    for one in users.found:
-        at = people[one.user]["brokers"] if one.user in people else ""
-        people[one.user] = {
+    people = _people(users.found)
+    blocks = (
+        Table("users", USERS, people, "no_users", long=True),
+        Table("rules", RIGHTS, _rights(rules.found), "no_rules"),
+        Table("refusals", REFUSALS, [_refusal(one) for one in refusals.found], "no_refusals"),
+    )
+    left_out = names([*users.left_out, *rules.left_out, *refusals.left_out])
+    forms = (_question({}), _new_user())
+    return Page("access", "", said("count_users", n=len(people)), (*blocks, *forms), left_out=left_out)
+
+
+def _people(users: Sequence[UserEntry]) -> list[Row]:
+    """Each user once, with the brokers that have it."""
+    found: dict[str, Row] = {}
+    for one in users:
+        at = found[one.user]["brokers"] if one.user in found else ""
+        found[one.user] = {
             "user": one.user,
             "kind": "super" if one.is_super else "normal",
             "state": "ok" if one.is_enabled else "off",
             "brokers": f"{at}, {one.broker_name}" if at else one.broker_name,
         }
-    rights: dict[tuple[str, ...], Row] = {}
-    for rule in rules.found:
+    return list(found.values())
+
+
+def _rights(rules: Sequence[Rule]) -> list[Row]:
+    """Each rule once, with the brokers that have it."""
+    found: dict[tuple[str, ...], Row] = {}
+    for rule in rules:
         key = (rule.user, rule.resource, *rule.actions, str(rule.allows), *rule.sources)
-        at = rights[key]["brokers"] if key in rights else ""
-        rights[key] = {
+        at = found[key]["brokers"] if key in found else ""
+        found[key] = {
             "user": rule.user,
             **_rule(rule),
             "brokers": f"{at}, {rule.broker_name}" if at else rule.broker_name,
         }
-    refused = [
-        {
-            "user": one.user,
-            "why": one.why,
-            "action": one.action,
-            "resource": one.resource,
-            "address": one.address,
-            "count": one.count,
-            "broker": one.broker_name,
-        }
-        for one in refusals.found
-    ]
-    blocks = (
-        Table(
-            "users",
-            (
-                Column("user", link="/access/{user}"),
-                Column("kind"),
-                Column("state", "state"),
-                Column("brokers", "long"),
-            ),
-            list(people.values()),
-            "no_users",
-            long=True,
-        ),
-        Table(
-            "rules",
-            (
-                Column("user"),
-                Column("resource", "code"),
-                Column("actions", "long"),
-                Column("from", "code"),
-                Column("decision"),
-                Column("brokers", "long"),
-            ),
-            list(rights.values()),
-            "no_rules",
-        ),
-        Table(
-            "refusals",
-            (
-                Column("user"),
-                Column("why"),
-                Column("action"),
-                Column("resource", "code"),
-                Column("address", "code"),
-                Column("count", "number"),
-                Column("broker"),
-            ),
-            refused,
-            "no_refusals",
-        ),
-    )
-    left_out = names([*users.left_out, *rules.left_out, *refusals.left_out])
-    forms = (_question({}), _new_user())
-    return Page("access", "", said("count_users", n=len(people)), (*blocks, *forms), left_out=left_out)
+    return list(found.values())
+
+
+def _refusal(one: RefusalCount) -> Row:
+    return {
+        "user": one.user,
+        "why": one.why,
+        "action": one.action,
+        "resource": one.resource,
+        "address": one.address,
+        "count": one.count,
+        "broker": one.broker_name,
+    }
 
 
 def _knows_no_users(error: BrokerError) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, GroupDetails, GroupSettings, LeftOut, Move, Partial, QueueLag
+from orbitmq.admin import Admin, GroupDetails, GroupSettings, LeftOut, Member, Move, Partial, QueueLag
 from orbitmq.admin.progress import by_group
 from orbitmq.console.asking import Sight, names
 from orbitmq.console.model import (
@@ -37,6 +37,22 @@ from orbitmq.message.numbers import INT32, INT64, whole_number
 # second.
 WHY_S: Final = 1.7
 PLACES: Final = ("first", "last", "time", "offset", "shift")
+QUEUES: Final = (
+    Column("topic", link="/topics/{topic}"),
+    Column("broker"),
+    Column("queue", "number", "/messages?topic={topic}&broker={broker}&queue={queue}&offset={committed}"),
+    Column("committed", "number"),
+    Column("end", "number"),
+    Column("lag", "number"),
+    Column("in_flight", "number"),
+    Column("seconds", "seconds"),
+)
+MEMBERS: Final = (
+    Column("member", "code", "/clients/{group}?id={member}"),
+    Column("address", "code"),
+    Column("language"),
+    Column("version", "release"),
+)
 
 
 async def groups(sight: Sight) -> Page:
@@ -76,16 +92,47 @@ async def group(admin: Admin, name: str) -> Page:
     details, lag = await asyncio.gather(admin.groups.show(name), admin.groups.lag(name))
     why = await _why(admin, details, lag, until)
     found = details.found
-    members: list[Row] = [
-        {
-            "member": one.client_id,
-            "address": one.address,
-            "language": one.language,
-            "version": one.version,
-            "group": name,
-        }
-        for one in found.members
+    blocks: list[Block] = [
+        _facts(found, lag.found),
+        Table("queues", QUEUES, [_queue(one) for one in lag.found], "no_offsets"),
+        Table("members", MEMBERS, [_member(name, one) for one in found.members], "no_members"),
+        *_subscriptions(found),
     ]
+    links = (
+        Link("reset", path_of("groups", name, "reset"), OPERATOR),
+        Link("see_letters", path_of("dead-letters", name)),
+        Link("edit", path_of("groups", name, "edit"), OPERATOR),
+        Link("delete", path_of("groups", name, "delete"), ADMIN),
+    )
+    left_out = names([*details.left_out, *lag.left_out])
+    return Page("groups", name, why, blocks, links, left_out=left_out)
+
+
+def _facts(found: GroupDetails, lag: Sequence[QueueLag]) -> Facts:
+    return Facts(
+        (
+            ("lag", sum(one.lag for one in lag), "number"),
+            ("oldest", max((one.age for one in lag), default=0.0), "seconds"),
+            ("members", len(found.members), "number"),
+            ("in_flight", sum(one.in_flight for one in lag), "number"),
+            ("retries", next(iter(found.settings.values())).max_retries, "number"),
+            ("consume_type", found.consume_type or "-", "text"),
+        )
+    )
+
+
+def _member(group: str, one: Member) -> Row:
+    return {
+        "member": one.client_id,
+        "address": one.address,
+        "language": one.language,
+        "version": one.version,
+        "group": group,
+    }
+
+
+def _subscriptions(found: GroupDetails) -> list[Table]:
+    """What the members read, and where they contradict each other; each table only if it has rows."""
     subscriptions: list[Row] = [
         {"topic": topic, "kind": one.kind, "expression": one.expression}
         for topic, one in found.subscriptions.items()
@@ -100,54 +147,13 @@ async def group(admin: Admin, name: str) -> Page:
         }
         for one in found.conflicts
     ]
-    settings = next(iter(found.settings.values()))
-    facts = Facts(
-        (
-            ("lag", sum(one.lag for one in lag.found), "number"),
-            ("oldest", max((one.age for one in lag.found), default=0.0), "seconds"),
-            ("members", len(members), "number"),
-            ("in_flight", sum(one.in_flight for one in lag.found), "number"),
-            ("retries", settings.max_retries, "number"),
-            ("consume_type", found.consume_type or "-", "text"),
-        )
-    )
-    queues = Table(
-        "queues",
-        (
-            Column("topic", link="/topics/{topic}"),
-            Column("broker"),
-            Column(
-                "queue", "number", "/messages?topic={topic}&broker={broker}&queue={queue}&offset={committed}"
-            ),
-            Column("committed", "number"),
-            Column("end", "number"),
-            Column("lag", "number"),
-            Column("in_flight", "number"),
-            Column("seconds", "seconds"),
-        ),
-        [_queue(one) for one in lag.found],
-        "no_offsets",
-    )
-    member_columns = (
-        Column("member", "code", "/clients/{group}?id={member}"),
-        Column("address", "code"),
-        Column("language"),
-        Column("version", "release"),
-    )
-    blocks: list[Block] = [facts, queues, Table("members", member_columns, members, "no_members")]
+    tables = []
     if subscriptions:
         columns = (Column("topic", link="/topics/{topic}"), Column("kind"), Column("expression", "code"))
-        blocks.append(Table("subscriptions", columns, subscriptions))
+        tables.append(Table("subscriptions", columns, subscriptions))
     if conflicts:
-        blocks.append(Table("conflicts", tuple(map(Column, conflicts[0])), conflicts))
-    links = (
-        Link("reset", path_of("groups", name, "reset"), OPERATOR),
-        Link("see_letters", path_of("dead-letters", name)),
-        Link("edit", path_of("groups", name, "edit"), OPERATOR),
-        Link("delete", path_of("groups", name, "delete"), ADMIN),
-    )
-    left_out = names([*details.left_out, *lag.left_out])
-    return Page("groups", name, why, blocks, links, left_out=left_out)
+        tables.append(Table("conflicts", tuple(map(Column, conflicts[0])), conflicts))
+    return tables
 
 
 async def _why(

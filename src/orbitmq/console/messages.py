@@ -42,6 +42,13 @@ FILTERED: Final = 5000
 MOST_GROUPS: Final = 10
 MEMBERS_S: Final = 0.4
 FROM: Final = ("newest", "first", "time", "offset")
+FORMS: Final = ("text", "json", "hex")
+PROPERTIES: Final = (Column("name", "code"), Column("value", "long"))
+READERS: Final = (
+    Column("group", link="/groups/{group}"),
+    Column("state", "state"),
+    Column("committed", "number"),
+)
 
 COLUMNS: Final = (
     Column("stored", "time"),
@@ -218,68 +225,68 @@ async def message(
         admin.messages.get(message_id, topic=topic or None),
         optional(admin.groups.progress(topic=topic or None), ()),
     )
-    queue = MessageQueue(one.topic, one.broker_name, one.queue_id)
-    readers: list[Row] = [
-        {
-            "group": each.group,
-            "state": _state(each, one.queue_offset),
-            "committed": each.committed,
-        }
-        for each in progress.found
-        if each.queue == queue
+    readers = _readers(one, progress.found)
+    properties = [{"name": name, "value": value} for name, value in sorted(one.properties.items())]
+    body = [{"body": shown(one.body, form if form in FORMS else "text")}] if bodies else []
+    blocks: list[Block] = [
+        _facts(one),
+        Table("body", (Column("body", "body"),), body, "nothing" if bodies else "bodies_hidden"),
+        Table("properties", PROPERTIES, properties, "no_properties"),
+        Table("groups", READERS, readers, "no_readers"),
+        _again(message_id, one),
     ]
-    facts = Facts(
+    if operates:
+        groups = [str(row["group"]) for row in readers][:MOST_GROUPS]
+        blocks.append(_consuming(message_id, one, await _members(admin, one, groups)))
+    links = [
+        *(
+            Link(f"form_{each}", path_of("messages", message_id, topic=one.topic, form=each))
+            for each in FORMS
+            if bodies
+        ),
+        *([Link("download", path_of("messages", message_id, "download", topic=one.topic))] if bodies else []),
+        Link("trace", path_of("traces", message_id, topic=one.topic)),
+    ]
+    notes = [said("as_command", command=f"orbitmq message get {message_id} --topic {one.topic}")]
+    left_out = names(progress.left_out)
+    return Page("messages", one.message_id, None, blocks, links, notes, left_out)
+
+
+def _readers(message: ReceivedMessage, progress: Sequence[QueueProgress]) -> list[Row]:
+    """The groups that read the message's queue, and whether they have passed it."""
+    queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+    return [
+        {"group": one.group, "state": _state(one, message.queue_offset), "committed": one.committed}
+        for one in progress
+        if one.queue == queue
+    ]
+
+
+def _facts(message: ReceivedMessage) -> Facts:
+    return Facts(
         (
-            ("topic", one.topic, "text"),
-            ("queue", f"{one.broker_name}:{one.queue_id}", "text"),
-            ("offset", one.queue_offset, "number"),
-            ("stored", instant(one.store_timestamp_ms), "time"),
-            ("born", instant(one.born_timestamp_ms), "time"),
-            ("born_host", one.born_host, "text"),
-            ("size", len(one.body), "bytes"),
-            ("tries", one.reconsume_times, "number"),
+            ("topic", message.topic, "text"),
+            ("queue", f"{message.broker_name}:{message.queue_id}", "text"),
+            ("offset", message.queue_offset, "number"),
+            ("stored", instant(message.store_timestamp_ms), "time"),
+            ("born", instant(message.born_timestamp_ms), "time"),
+            ("born_host", message.born_host, "text"),
+            ("size", len(message.body), "bytes"),
+            ("tries", message.reconsume_times, "number"),
         )
     )
-    form = form if form in ("text", "json", "hex") else "text"
-    properties = [{"name": name, "value": value} for name, value in sorted(one.properties.items())]
-    blocks: list[Block] = [facts]
-    links: list[Link] = []
-    if bodies:
-        links = [
-            *(
-                Link(f"form_{each}", path_of("messages", message_id, topic=one.topic, form=each))
-                for each in ("text", "json", "hex")
-            ),
-            Link("download", path_of("messages", message_id, "download", topic=one.topic)),
-        ]
-        blocks.append(Table("body", (Column("body", "body"),), [{"body": shown(one.body, form)}]))
-    else:
-        blocks.append(Table("body", (Column("body", "body"),), (), "bodies_hidden"))
-    blocks.append(
-        Table("properties", (Column("name", "code"), Column("value", "long")), properties, "no_properties")
-    )
-    columns = (
-        Column("group", link="/groups/{group}"),
-        Column("state", "state"),
-        Column("committed", "number"),
-    )
-    blocks.append(Table("groups", columns, readers, "no_readers"))
-    links.append(Link("trace", path_of("traces", message_id, topic=one.topic)))
-    again = Form(
+
+
+def _again(message_id: str, message: ReceivedMessage) -> Form:
+    """The form that sends the message again."""
+    return Form(
         "/do/message-again",
         "send_again",
-        (Field("id", "hidden", message_id), Field("topic", "hidden", one.topic)),
+        (Field("id", "hidden", message_id), Field("topic", "hidden", message.topic)),
         post=True,
         note=said("note_again"),
         needs=OPERATOR,
     )
-    blocks.append(again)
-    if operates:
-        groups = [str(row["group"]) for row in readers][:MOST_GROUPS]
-        blocks.append(_consuming(message_id, one, await _members(admin, one, groups)))
-    notes = [said("as_command", command=f"orbitmq message get {message_id} --topic {one.topic}")]
-    left_out = names(progress.left_out)
-    return Page("messages", one.message_id, None, blocks, links, notes, left_out)
 
 
 async def _members(admin: Admin, message: ReceivedMessage, groups: Sequence[str]) -> Sequence[str]:

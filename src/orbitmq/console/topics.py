@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from orbitmq.admin import Admin, TopicSettings
+from orbitmq.admin import Admin, QueueProgress, QueueStatus, TopicSettings
 from orbitmq.console.asking import Sight, names, optional
 from orbitmq.console.charts import topic_rates
 from orbitmq.console.history import History
@@ -18,6 +18,17 @@ from orbitmq.durations import datetime
 TYPES: Final = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 PERMISSIONS: Final = {6: "read+write", 4: "read", 2: "write", 0: "none"}
 _TYPE: Final = "message.type"
+QUEUES: Final = (
+    Column("broker"),
+    Column("queue", "number", "/messages?topic={topic}&broker={broker}&queue={queue}"),
+    Column("first", "number"),
+    Column("end", "number"),
+    Column("messages", "number"),
+    Column("oldest_message", "time"),
+    Column("newest", "time"),
+    Column("kept", "seconds"),
+)
+READERS: Final = (Column("group", link="/groups/{group}"), Column("lag", "number"))
 
 
 async def topics(sight: Sight, history: History, now_ms: int) -> Page:
@@ -63,54 +74,14 @@ async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
         optional(admin.topics.oldest(name), {}),
         optional(admin.groups.progress(topic=name), ()),
     )
-    lags: dict[str, int] = {}
-    for each in progress.found:
-        lags[each.group] = lags.get(each.group, 0) + each.lag
-    own = settings.found.get(name, {})
-    rows: list[Row] = [
-        {
-            "broker": one.queue.broker_name,
-            "queue": one.queue.queue_id,
-            "first": one.min_offset,
-            "end": one.max_offset,
-            "messages": one.count,
-            "oldest_message": oldest.found.get(one.queue) if one.count else None,
-            "newest": one.newest,
-            "kept": _span(oldest.found.get(one.queue), one.newest) if one.count else None,
-            "topic": name,
-        }
-        for one in answer.found
-    ]
-    columns = (
-        Column("broker"),
-        Column("queue", "number", "/messages?topic={topic}&broker={broker}&queue={queue}"),
-        Column("first", "number"),
-        Column("end", "number"),
-        Column("messages", "number"),
-        Column("oldest_message", "time"),
-        Column("newest", "time"),
-        Column("kept", "seconds"),
-    )
-    readers = Table(
-        "groups",
-        (Column("group", link="/groups/{group}"), Column("lag", "number")),
-        [{"group": group, "lag": lag} for group, lag in sorted(lags.items(), key=lambda item: -item[1])],
-        "no_readers",
-    )
-    newest = max((one.newest for one in answer.found if one.newest is not None), default=None)
+    rows = [_queue(one, oldest.found.get(one.queue)) for one in answer.found]
     in_rate = None
     if not answer.left_out:  # the messages of a broker would come all at once when it is back
         in_rate = history.note_topic(now_ms, name, sum(one.max_offset for one in answer.found))
-    facts = Facts(
-        (
-            ("messages", sum(one.count for one in answer.found), "number"),
-            ("queues", len(rows), "number"),
-            ("type", _first(own).attributes.get(_TYPE, "NORMAL"), "text"),
-            ("permission", PERMISSIONS.get(_first(own).perm, "none"), "text"),
-            ("in_rate", in_rate, "number"),
-            ("newest", newest, "time"),
-            ("kept", max((row["kept"] for row in rows if row["kept"] is not None), default=None), "seconds"),
-        )
+    blocks = (
+        _facts(answer.found, rows, _first(settings.found.get(name, {})), in_rate),
+        Table("queues", QUEUES, rows, "no_queues"),
+        Table("groups", READERS, _readers(progress.found), "no_readers"),
     )
     links = (
         Link("see_messages", path_of("messages", topic=name)),
@@ -120,13 +91,45 @@ async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
     )
     missing = (answer.left_out, settings.left_out, oldest.left_out, progress.left_out)
     left_out = names([one for some in missing for one in some])
-    return Page(
-        "topics",
-        name,
-        None,
-        (facts, Table("queues", columns, rows, "no_queues"), readers),
-        links,
-        left_out=left_out,
+    return Page("topics", name, None, blocks, links, left_out=left_out)
+
+
+def _queue(one: QueueStatus, oldest: datetime | None) -> Row:
+    return {
+        "broker": one.queue.broker_name,
+        "queue": one.queue.queue_id,
+        "first": one.min_offset,
+        "end": one.max_offset,
+        "messages": one.count,
+        "oldest_message": oldest if one.count else None,
+        "newest": one.newest,
+        "kept": _span(oldest, one.newest) if one.count else None,
+        "topic": one.queue.topic,
+    }
+
+
+def _readers(progress: Sequence[QueueProgress]) -> list[Row]:
+    """The groups that read the topic, the one that is most behind first."""
+    lags: dict[str, int] = {}
+    for one in progress:
+        lags[one.group] = lags.get(one.group, 0) + one.lag
+    return [{"group": group, "lag": lag} for group, lag in sorted(lags.items(), key=lambda item: -item[1])]
+
+
+def _facts(
+    queues: Sequence[QueueStatus], rows: Sequence[Row], settings: TopicSettings, in_rate: float | None
+) -> Facts:
+    newest = max((one.newest for one in queues if one.newest is not None), default=None)
+    return Facts(
+        (
+            ("messages", sum(one.count for one in queues), "number"),
+            ("queues", len(queues), "number"),
+            ("type", settings.attributes.get(_TYPE, "NORMAL"), "text"),
+            ("permission", PERMISSIONS.get(settings.perm, "none"), "text"),
+            ("in_rate", in_rate, "number"),
+            ("newest", newest, "time"),
+            ("kept", max((row["kept"] for row in rows if row["kept"] is not None), default=None), "seconds"),
+        )
     )
 
 
