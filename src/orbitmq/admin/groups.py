@@ -151,9 +151,10 @@ class GroupAdmin:
         answers = await self._cluster.at_each(brokers, look)
         found = sorted((one for _, lags in answers.pairs for one in lags), key=lambda one: one.queue)
         if not (found or answers.left_out):
-            known = await asyncio.gather(*(self._settings(broker, group) for broker in brokers))
-            if not any(known):
+            known = await self._cluster.at_each(brokers, lambda broker: self._settings(broker, group))
+            if not (known.left_out or any(own is not None for _, own in known.pairs)):
                 raise unknown_group(group, brokers)
+            return known.partial(found)
         return answers.partial(found)
 
     async def progress(
