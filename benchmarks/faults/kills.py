@@ -51,8 +51,8 @@ QUEUES = 4
 SENDERS = 64
 BODY_BYTES = 128
 UNDER_LOAD_S = (0.2, 0.7)
-LINKED_S = 60.0
-READ_S = 60.0
+LINKED_S = 180.0
+READ_S = 180.0
 KILLS_A_STORE = 50
 """Then all begins anew: a lost disk is copied whole each time, and an old log would be most of the work."""
 ASKED_MS = 2000

@@ -23,7 +23,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.runtime import system_runtime
 from orbitmq.transport.client import RemotingClient
 
-READY_S = 60.0
+READY_S = 180.0
 JAVA_READY_S = 300.0
 """A JVM needs half a minute of a processor."""
 POLL_S = 0.02

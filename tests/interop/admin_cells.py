@@ -252,7 +252,7 @@ def wait_for_producer(place: Place, group: str, topic: str) -> None:
 
 def wait_for_offsets(place: Place, topic: str, group: str) -> None:
     """Wait until the group has committed all it got, which its consumers do every 5 s."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     with place.client() as client:
         while True:
             answer = client.ask(GET_CONSUME_STATS, {"consumerGroup": group, "topic": topic})
@@ -260,7 +260,7 @@ def wait_for_offsets(place: Place, topic: str, group: str) -> None:
             rows = re.findall(rb'"brokerOffset":(\d+),"consumerOffset":(-?\d+)', answer.body)
             if rows and all(end == committed for end, committed in rows):
                 return
-            check(time.monotonic() < deadline, f"{group} has not committed its offsets after 30 s: {answer}")
+            check(time.monotonic() < deadline, f"{group} has not committed its offsets after 90 s: {answer}")
             time.sleep(0.5)
 
 

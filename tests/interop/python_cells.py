@@ -44,7 +44,7 @@ def as_content(message: ReceivedMessage) -> tuple[str, str, str, str, str]:
 
 async def send(place: Place, batch: list[Message], how: str) -> None:
     """Send by `how`: sync (concurrent sends), batch or oneway."""
-    async with Producer("interop_python", name_servers=place.ns, timeout=10) as producer:
+    async with Producer("interop_python", name_servers=place.ns, timeout=RECEIVE_TIMEOUT_S) as producer:
         if how == "batch":
             result = await producer.send_batch(batch)
             equal(len(result.offset_message_id.split(",")), len(batch), "offset ids of the batch")
@@ -158,7 +158,9 @@ def orderly(world: World, place: Place) -> None:
                         raise ValueError("not yet")
 
                 running.append(tasks.create_task(consumer.run(fail_first)))
-            async with Producer("interop_python", name_servers=place.ns, timeout=10) as producer:
+            async with Producer(
+                "interop_python", name_servers=place.ns, timeout=RECEIVE_TIMEOUT_S
+            ) as producer:
                 for message in messages(topic, "sync", count):
                     await producer.send(message, ordering_key=message.flag % 3)
             async with asyncio.timeout(RECEIVE_TIMEOUT_S):

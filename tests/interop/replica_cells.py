@@ -16,7 +16,7 @@ TOPICS = ("replica_first", "replica_second")
 QUEUES = 3
 ENTRY_BYTES = 20
 BODY = b"x" * 2000
-CAUGHT_UP_S = 60.0
+CAUGHT_UP_S = 180.0
 # A slave of RocketMQ hears of its master with the answer to its registration, and connects each 5 s.
 REGISTER_MS = "10000"
 

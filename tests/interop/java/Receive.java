@@ -39,7 +39,7 @@ public final class Receive {
         }
         Facts.say("ready");
         int count = Integer.parseInt(options.get("count"));
-        int seconds = Integer.parseInt(options.getOrDefault("seconds", "40"));
+        int seconds = Integer.parseInt(options.getOrDefault("seconds", "120"));
         boolean all = RECEIVED.tryAcquire(count, seconds, TimeUnit.SECONDS);
         // A moment more, in which a duplicate would show.
         Thread.sleep(Integer.parseInt(options.getOrDefault("linger", "500")));
