@@ -12,6 +12,7 @@ from tests.conversation.broker_peer import BrokerPeer, broker_config, hang
 
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.events import CutAhead, LogCut
+from orbitmq.broker.transactions import forms
 from orbitmq.broker.transactions.service import Transactions
 from orbitmq.message import property_names
 from orbitmq.message.properties import decode_properties, properties_text
@@ -602,6 +603,31 @@ def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:
         await asyncio.sleep(100)
         assert len(peer.checks) == 1
         assert len(stored(broker, "Orders", 2)) == 1
+
+    in_two_lives(first, second)
+
+
+@pytest.mark.behaviour("TX-13")
+def test_a_copy_whose_original_has_no_mark_is_checked_alone() -> None:
+    """A loss of power cut the log between the copy of a half message and the mark of its original."""
+
+    async def first(broker: Broker, peer: TransactionPeer) -> None:
+        half = await peer.prepare(b"once")
+        [record] = stored(broker, HALF)
+        properties = decode_properties(record.properties)
+        properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.offset)
+        properties[property_names.TRANSACTION_CHECK_TIMES] = "1"
+        broker.services.append.put_many([forms.renewed(record, properties)])
+
+    async def second(broker: Broker, peer: TransactionPeer, _known: None) -> None:
+        assert len(stored(broker, HALF)) == 2
+        assert marks(broker) == []
+        peer.answer = COMMIT
+        await asyncio.sleep(100)
+        assert len(peer.checks) == 1
+        assert [record.body for record in stored(broker, "Orders", 2)] == [b"once"]
+        # The original has a mark, and the copy, and what the check made of it.
+        assert sorted(marks(broker)) == [0, 1, 2]
 
     in_two_lives(first, second)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,20 @@ def test_a_copy_stands_for_its_original_until_it_is_finished() -> None:
     assert table.current(0, 0) is None
     assert table.current(1, 0) is None
     assert table.skip()
+
+
+@pytest.mark.behaviour("TX-13")
+def test_a_copy_that_is_read_takes_the_place_of_what_it_copies() -> None:
+    """The log ends between a copy and the mark of its original: seed 252 of the gRPC simulation."""
+    table = HalfTable(0)
+    assert table.admit(Half(0, 0, 0, "U", 6, "T")) is None
+    assert table.admit(Half(1, 100, 0, "U", 36, "T")) == 0
+    assert table.admit(Half(2, 200, 0, "U", 66, "T")) == 1
+    table.next_offset = 3
+    assert [half.offset for half in table.due(100, 10)] == [2]
+    assert [table.current(offset, 0) for offset in range(3)] == [2, 2, 2]
+    assert table.progress == 2
+    assert table.by_topic == {"T": 1}
 
 
 def test_an_old_half_message_of_which_nothing_is_known_counts_as_open() -> None:

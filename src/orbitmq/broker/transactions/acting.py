@@ -52,7 +52,7 @@ class HalfEscape(Component):
         self._sink = sink
         self._pauses = Pauses(clock, sink, self.name)
         self._escaped = escaped
-        self._halves = HalfReader(queue, config)
+        self._halves = HalfReader(queue, config, None, lambda _: None)
         self._on_the_way: dict[int, PendingDelivery] = {}
 
     def tables(self) -> Sequence[Table]:

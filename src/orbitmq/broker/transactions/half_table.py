@@ -87,14 +87,26 @@ class HalfTable:
             return True
         return self.next_offset in self._pending
 
-    def admit(self, half: Half) -> None:
-        """Add an unfinished half message."""
+    def admit(self, half: Half) -> int | None:
+        """Add an unfinished half message.
+
+        Returns:
+            The offset of the half message that this one is a copy of, if that one was unfinished until now:
+            its mark, which follows the copy in the log, was lost in a crash. It is finished from now on.
+        """
+        superseded = None
+        if half.origin != half.offset:
+            superseded = self._copies.get(half.origin, half.origin)
+            if superseded in self._pending:
+                self.finish(superseded)
+            else:
+                superseded = None
+            self._copies[half.origin] = half.offset
         self.by_topic[half.topic] += 1
         self._pending[half.offset] = half
         heapq.heappush(self._order, half.offset)
         heapq.heappush(self._due, (half.due_ms, half.offset))
-        if half.origin != half.offset:
-            self._copies[half.origin] = half.offset
+        return superseded
 
     # -- ending ------------------------------------------------------------------------------------------
 

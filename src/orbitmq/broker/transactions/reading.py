@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -156,6 +156,7 @@ class HalfReader:
 
     Args:
         hold_ms: each is due at the latest this long after it was stored; ``None``: no such limit.
+        superseded: called with the offset of each half message whose copy is in the log, but not its mark.
 
     Attributes:
         table: the half messages whose transactions have not ended.
@@ -164,10 +165,17 @@ class HalfReader:
             have put since, are due at once.
     """
 
-    def __init__(self, queue: HalfQueue, config: BrokerConfig, hold_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        queue: HalfQueue,
+        config: BrokerConfig,
+        hold_ms: int | None,
+        superseded: Callable[[int], None],
+    ) -> None:
         self._queue = queue
         self._config = config
         self._hold_ms = hold_ms
+        self._superseded = superseded
         self.table, self.marks = HalfTable(0), MarkProgress(0)
         self.elsewhere: set[int] = set()
 
@@ -179,7 +187,9 @@ class HalfReader:
                 offset = self.table.next_offset
                 record = self._queue.half(offset)
                 if record is not None:
-                    self.table.admit(self._half(offset, record))
+                    original = self.table.admit(self._half(offset, record))
+                    if original is not None:
+                        self._superseded(original)
             self.table.next_offset += 1
             steps += 1
             if steps % HALVES_PER_TURN == 0:

@@ -118,7 +118,7 @@ class Transactions(Component):
         self._clients = clients
         self._host = host
         self._role = role
-        self._halves = HalfReader(queue, config, HOLD_MS)
+        self._halves = HalfReader(queue, config, HOLD_MS, self._mark)
         self._unmarked: list[int] = []
         self._marking = False
         # The future place of the next marks, or why they were not put; ends of transactions await it.
@@ -287,10 +287,13 @@ class Transactions(Component):
 
     def _finish(self, offset: int) -> None:
         self._halves.table.finish(offset)
-        self._unmarked.append(offset)
-        self._schedule_marks()
+        self._mark(offset)
 
     # -- marks -------------------------------------------------------------------------------------------
+
+    def _mark(self, offset: int) -> None:
+        self._unmarked.append(offset)
+        self._schedule_marks()
 
     def _schedule_marks(self) -> None:
         if not self._marking:
