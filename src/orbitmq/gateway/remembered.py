@@ -22,7 +22,7 @@ class Answer(Generic[V]):
 
 
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, Answer[V]]]
-# For so long an expired answer may serve callers that cannot wait, while a new one is asked for.
+# An answer that expired longer ago serves no caller while a new one is asked for.
 RENEWAL_SECONDS: Final = 2.0
 
 
@@ -39,17 +39,22 @@ class Remembered(Generic[V]):
         self._most = most
         self._kept: dict[str, tuple[V, float]] = {}
         self._asking: dict[str, asyncio.Task[V]] = {}
+        # The questions under way whose old answers still serve.
+        self._renewed: set[str] = set()
 
     def at_hand(self, key: str, ask: Ask[V]) -> V | None:
-        """The kept answer; None: there is none, or it expired more than :data:`RENEWAL_SECONDS` ago.
+        """The kept answer; None: there is none, or it has expired and is not renewed.
 
-        When it has expired, a new one is asked for: of ten thousand callers in that time none has to wait.
+        The first call within :data:`RENEWAL_SECONDS` after it has expired renews it. Until the new answer has
+        come the old one serves: of ten thousand callers in that time none has to wait.
         """
-        kept, now = self._kept.get(key), self._clock.monotonic()
-        if kept is None or now >= kept[1] + RENEWAL_SECONDS:
+        kept = self._kept.get(key)
+        late = 0.0 if kept is None else self._clock.monotonic() - kept[1]
+        if kept is None or (late >= RENEWAL_SECONDS and key not in self._renewed):
             return None
-        if now >= kept[1]:
+        if late >= 0:
             self._question(key, ask)
+            self._renewed.add(key)
         return kept[0]
 
     async def get(self, key: str, ask: Ask[V]) -> V:
@@ -76,6 +81,7 @@ class Remembered(Generic[V]):
             answer = await ask()
         finally:
             del self._asking[key]
+            self._renewed.discard(key)
         self._kept.pop(key, None)
         if answer.seconds:
             self._kept[key] = (answer.value, self._clock.monotonic() + answer.seconds)
