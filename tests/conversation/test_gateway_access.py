@@ -143,7 +143,8 @@ async def test_a_client_works_with_its_keys_and_rights(runtime: SimulatedRuntime
 async def test_every_call_of_others_is_unauthorized(
     runtime: SimulatedRuntime, headers: dict[str, str], remark: str
 ) -> None:
-    async with world(runtime) as found:
+    # Wrong signatures slow their address, so the half message may not be asked about meanwhile.
+    async with world(runtime, transaction_timeout_ms=600_000) as found:
         found.user("gone", UserStatus.DISABLE)
         found.allow("gone", ("*", "All"))
         end = found.broker.services.store.max_commit_log_offset
@@ -179,6 +180,39 @@ async def test_every_call_of_others_is_unauthorized(
         refused = {line["request"] for line in lines if line["event"] == "refusal" and line["why"] == remark}
         assert {"SendMessage", "ReceiveMessage", "Telemetry"} <= refused
         assert found.broker.services.store.max_commit_log_offset == end
+
+
+@pytest.mark.behaviour("LM-09")
+async def test_wrong_signatures_slow_their_address_at_every_port(runtime: SimulatedRuntime) -> None:
+    clock = runtime.clock
+    async with world(runtime) as found:
+        async with found.client(signed("app", "another")) as guessing:
+            begin, times = clock.monotonic(), []
+            for _ in range(12):
+                assert (await guessing.route()).status.code == Code.UNAUTHORIZED
+                times.append(clock.monotonic() - begin)
+        assert times[4] < 0.1
+        assert 3 < times[-1] < 10
+        # New connections from there are not read at once, whatever they speak.
+        begin = clock.monotonic()
+        async with found.client(APP) as app:
+            assert (await app.route()).status.code == Code.OK
+        assert 1 < clock.monotonic() - begin < 3
+        async with found.client(signed("app", "another")) as guessing:
+            assert (await guessing.route()).status.code == Code.UNAUTHORIZED
+        begin = clock.monotonic()
+        remoting = RemotingClient(runtime, identity=Identity(ROOT))
+        answer = await remoting.request("127.0.0.1:10911", Command(RequestCode.GET_BROKER_RUNTIME_INFO), 9000)
+        assert answer.code == 0
+        assert 1 < clock.monotonic() - begin < 3
+        await remoting.close()
+        await clock.sleep(61)
+        begin = clock.monotonic()
+        async with found.client({}) as nobody, found.client(APP, "client-2") as app:
+            for _ in range(12):
+                assert (await nobody.route()).status.code == Code.UNAUTHORIZED
+            assert (await app.route()).status.code == Code.OK
+        assert clock.monotonic() - begin < 0.2
 
 
 @pytest.mark.behaviour("AZ-15")

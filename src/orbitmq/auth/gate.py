@@ -19,6 +19,7 @@ from orbitmq.auth.refusals import (
     Refusals,
 )
 from orbitmq.auth.rules import ALLOWED, Asked, Rules, address_of
+from orbitmq.auth.slowing import Slowing
 from orbitmq.auth.users import MAX_NAME_CHARACTERS, User, Users
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -85,6 +86,7 @@ class AuthGate:
 
     Attributes:
         refusals: counts what was refused, or would have been.
+        slowing: addresses that have signed wrongly, by whatever protocol.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class AuthGate:
         self._authorizes = authorizes
         self._observes = observes
         self.refusals = Refusals()
+        self.slowing = Slowing()
 
     @property
     def observing(self) -> bool:

@@ -73,11 +73,19 @@ class Callers:
         seen: told the id of each client that called.
         check: raises for a client that may not make a call.
         count: told each call that is let in, its client and its request.
+        slow: told each refused call's error and address; returns for how long its connection is not read.
     """
 
-    def __init__(self, seen: Callable[[str], object], check: Check, count: Count) -> None:
+    def __init__(
+        self,
+        seen: Callable[[str], object],
+        check: Check,
+        count: Count,
+        slow: Callable[[RefusalError, str], float],
+    ) -> None:
         self._seen = seen
         self._count = count
+        self._slow = slow
         self.check = check
 
     def of(self, call: Call, request: object) -> Caller:
@@ -90,7 +98,11 @@ class Callers:
             RefusalError: the client sends no id, its authorization cannot be read, or it is refused.
         """
         found = _caller(call, checked=self.check is not everybody)
-        self.check(found, call.method, request)
+        try:
+            self.check(found, call.method, request)
+        except RefusalError as error:
+            call.rest(self._slow(error, found.address))
+            raise
         self._seen(found.client_id)
         self._count(call, found, request)
         return found

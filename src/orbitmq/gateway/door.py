@@ -262,7 +262,8 @@ class _FirstBytes(asyncio.BufferedProtocol):
         self._door = door
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._buffer = bytearray(4096)
+        # Made with the first byte: until then a connection is to cost little.
+        self._buffer = bytearray()
         self._client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -287,6 +288,7 @@ class _FirstBytes(asyncio.BufferedProtocol):
             self._timer = None
 
     def get_buffer(self, sizehint: int) -> bytearray:
+        self._buffer = bytearray(4096)
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -23,11 +23,13 @@ class CallQuotas:
 
     Args:
         checked: whether keys prove the user of a call; if not, the named user is ignored.
+        slowed: for how many seconds new connections from this host are not read for another reason.
     """
 
-    def __init__(self, meter: Meter, checked: Callable[[], bool]) -> None:
+    def __init__(self, meter: Meter, checked: Callable[[], bool], slowed: Callable[[str], float]) -> None:
         self._meter = meter
         self._checked = checked
+        self._slowed = slowed
 
     def limits(self, host: str) -> bool:
         """Whether an address has a quota."""
@@ -39,7 +41,8 @@ class CallQuotas:
 
     def pause_of(self, host: str) -> float:
         """For how many seconds a new connection from this address is not to be read."""
-        return self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
+        own_s = self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
+        return max(own_s, self._slowed(host))
 
     def came(self, call: Call, caller: Caller, request: object) -> None:
         """Count a call that was let in."""

@@ -9,13 +9,14 @@ from typing import Any, Final, TypeAlias
 
 from orbitmq.auth.gate import AuthGate, ShownIdentity
 from orbitmq.auth.needs import ANY, PUB, SUB, group_asked, topic_asked
-from orbitmq.auth.refusals import GateError
+from orbitmq.auth.refusals import WRONG_KEYS, GateError
 from orbitmq.auth.rules import Asked
 from orbitmq.gateway import schema, transaction_id
 from orbitmq.gateway.caller import Caller
 from orbitmq.gateway.status import Code, RefusalError, refusal
 from orbitmq.message.reserved import RETRY_PREFIX, is_system_topic
 from orbitmq.runtime.log_limiter import LogLimiter
+from orbitmq.runtime.seam import Clock
 from orbitmq.transport.audit import Audit, AuditRefusal
 from orbitmq.wire.addresses import AddressError, split
 from orbitmq.wire.errors import RemotingError, WireError
@@ -93,6 +94,7 @@ class Rights:
     Args:
         topic_at: the topic of the message at a commit log offset, None: there is none.
         user_of: the user of a client id, empty: the client is not known, or brought no keys.
+        clock: of the pauses of addresses that sign wrongly.
     """
 
     def __init__(
@@ -102,12 +104,14 @@ class Rights:
         broker: str,
         topic_at: Callable[[int], str | None],
         user_of: Callable[[str], str],
+        clock: Clock,
     ) -> None:
         self._gate = gate
         self._audit = audit
         self._broker = broker
         self._topic_at = topic_at
         self._user_of = user_of
+        self._clock = clock
         self._log = LogLimiter(log)
         self._needs: Mapping[str, Needs] = {**_NEEDS, "EndTransaction": self._ended}
 
@@ -144,6 +148,17 @@ class Rights:
         if known not in ("", caller.user) and not self._gate.observing:
             # A client with the id of another one would get its questions, and could release its messages.
             raise RefusalError(Code.FORBIDDEN, "another user's client has this client id")
+
+    def slow(self, error: RefusalError, address: str) -> float:
+        """A call was refused; returns for how long its connection is not read: its keys may be guessed."""
+        gate_error = error.__cause__
+        if not isinstance(gate_error, GateError) or gate_error.refusal.why != WRONG_KEYS:
+            return 0.0
+        return self._gate.slowing.wrong(host_of(address), self._clock.monotonic())
+
+    def pause_s(self, host: str) -> float:
+        """For how long new connections from this host are not read, as it has signed wrongly."""
+        return self._gate.slowing.left(host, self._clock.monotonic())
 
     def _asked(self, method: str, request: object) -> Iterable[Asked] | None:
         needs = self._needs.get(method)

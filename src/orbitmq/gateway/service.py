@@ -120,14 +120,14 @@ def service(host: Host) -> Service:
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
     held = HeldMessages(clock, settling)
     clients = GrpcClients(config, clock, s.clients, s.groups, s.topics, held)
-    check: Check = everybody
-    if config.requires_keys:
-        at = partial(topic_at, s.store)
-        check = Rights(
-            host.offered(AuthGate), host.offered(Audit), config.broker_name, at, clients.user_of
-        ).check
-    quotas = CallQuotas(host.offered(Meter), lambda: config.requires_keys and config.auth_mode != OBSERVE)
-    callers = Callers(clients.seen, check, quotas.came)
+    rights = _rights(host, clients) if config.requires_keys else None
+    check: Check = everybody if rights is None else rights.check
+    quotas = CallQuotas(
+        host.offered(Meter),
+        lambda: config.requires_keys and config.auth_mode != OBSERVE,
+        _never if rights is None else rights.pause_s,
+    )
+    callers = Callers(clients.seen, check, quotas.came, _never if rights is None else rights.slow)
     _keep_what_clients_have(s.events, s.role, clients, held)
     topics = GrpcTopics(config, s.role, s.topics, s.metadata, s.registration, s.events)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))
@@ -155,6 +155,18 @@ def service(host: Host) -> Service:
     return RocketmqService(
         clock, background, clients, held, telemetry, receives, others, saves, handlers, streams, plain, quotas
     )
+
+
+def _rights(host: Host, clients: GrpcClients) -> Rights:
+    s = host.services
+    at = partial(topic_at, s.store)
+    gate, audit = host.offered(AuthGate), host.offered(Audit)
+    return Rights(gate, audit, s.config.broker_name, at, clients.user_of, s.runtime.clock)
+
+
+def _never(*_who: object) -> float:
+    """Slow nobody down."""
+    return 0.0
 
 
 def _short_calls(

@@ -7,7 +7,6 @@ import logging
 from orbitmq.auth.gate import AuthGate, Sender
 from orbitmq.auth.protected import DANGEROUS, ProtectedMode
 from orbitmq.auth.refusals import WRONG_KEYS, GateError
-from orbitmq.auth.slowing import Slowing
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.audit import Audit, AuditRefusal
@@ -35,7 +34,6 @@ class Guard:
         self.gate = gate
         self.audit: Audit | None = None
         self._clock = clock
-        self._slowing = Slowing()
         self._protected = protected
         self._log = LogLimiter(log)
 
@@ -54,7 +52,7 @@ class Guard:
 
     def pause_s(self, address: str) -> float:
         """See :class:`orbitmq.transport.server.Watch`."""
-        return self._slowing.left(address, self._clock.monotonic())
+        return 0.0 if self.gate is None else self.gate.slowing.left(address, self._clock.monotonic())
 
     def recheck(self, connection: ServerConnection, command: Command) -> None:
         """See :class:`orbitmq.transport.server.Watch`."""
@@ -95,9 +93,13 @@ class Guard:
             if self.audit is not None:
                 self.audit.refused(AuditRefusal(named_user(command), host, command.code, error.remark))
             if isinstance(error, GateError) and error.refusal.why == WRONG_KEYS:
-                pause_s = self._slowing.wrong(host, self._clock.monotonic())
+                pause_s = self._wrong(host)
                 if pause_s:
                     connection.rest(pause_s)
             raise
         connection.trust()
         return sender
+
+    def _wrong(self, host: str) -> float:
+        """A wrong signature came from this address; returns for how long its connection is not read."""
+        return 0.0 if self.gate is None else self.gate.slowing.wrong(host, self._clock.monotonic())
