@@ -1,7 +1,7 @@
 """Metrics that are scraped each second: what they take from sends, and what one scrape costs.
 
-The generator of the load and the scraper share a processor here. The scraper throws away what it reads, and
-has the lowest priority: else the figures would be those of a generator that waits for the scraper.
+The generator of the load and the scraper share a processor here. The scraper throws away what it gets: to
+read 10 MB would take the generator's time, and the figures would be those of a generator that waits.
 The processor time of the broker for each send is shown beside the rate: no neighbour changes that.
 """
 
@@ -113,15 +113,13 @@ def scrape(port: int) -> bytes:
 
 
 def _scrape(port: int, cpus: set[int] | None, done: threading.Event) -> None:
-    """Each second, until the event is set, as a neighbour that the generator does not notice.
+    """Each second, until the event is set.
 
     Raises:
         RuntimeError: the broker did not answer with success, or no scrape ended.
     """
-    # Both are of this thread only.
     if cpus:
-        os.sched_setaffinity(0, cpus)
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        os.sched_setaffinity(0, cpus)  # of this thread only
     due, scrapes = time.monotonic(), 0
     while not done.wait(max(0.0, due - time.monotonic())):
         _throw_away(port)
