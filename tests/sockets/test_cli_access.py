@@ -176,6 +176,8 @@ def test_the_last_super_user_stays(orbitmq: Command) -> None:
 def test_a_broker_that_requires_no_keys_says_so(command: Command, tmp_path: Path) -> None:
     with running_cluster(str(tmp_path)) as cluster:
         line = command("user", "list", "-n", cluster.name_server, code=1)
+        said = command("acl", "refusals", "-n", cluster.name_server)
+        assert said.splitlines()[-1].startswith("no refusal is reported; only OrbitMQ's servers")
     assert "not offered by this broker (code 3005)" in line
     assert len(line.splitlines()) == 1
 

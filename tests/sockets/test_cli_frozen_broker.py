@@ -161,6 +161,12 @@ def test_json_stays_one_document_that_names_who_is_missing(
     assert (count(told), told["left_out"]) == (1, cluster.json())
 
 
+def test_the_list_of_brokers_says_why_one_does_not_answer(orbitmq: Command) -> None:
+    assert "master, does not answer" in orbitmq("broker", "list")
+    assert orbitmq.errors.startswith("broker-b (id 0): no answer from ")
+    assert len(orbitmq.errors.splitlines()) == 1
+
+
 def test_messages_of_the_other_broker_are_printed(orbitmq: Command) -> None:
     assert orbitmq("receive", "orders", code=1, out=True) == "m\n" * 3
     assert orbitmq.errors.startswith("broker-b: no answer from ")

@@ -195,6 +195,22 @@ def test_a_wrong_setting_does_not_read_as_a_missing_right() -> None:
     assert str(error) == f"h:1: {remark}"
 
 
+def test_an_apache_broker_without_users_does_not_offer_them() -> None:
+    answer = Command(1, remark="An system error occurred, please try again later.")
+    error = error_of(Command(RequestCode.AUTH_LIST_USER), answer, "h:1")
+    assert str(error).startswith("h:1 answered code 1: not offered by this broker (code 3005)")
+    assert "authenticationEnabled=true" in str(error)
+    other = error_of(Command(RequestCode.GET_BROKER_RUNTIME_INFO), answer, "h:1")
+    assert str(other) == "h:1 answered code 1: An system error occurred, please try again later."
+
+
+def test_a_topic_that_the_request_leaves_empty_is_not_named() -> None:
+    request = Command(RequestCode.GET_CONSUME_STATS, {"topic": "", "consumerGroup": "g"})
+    assert str(error_of(request, Command(16, remark="no"), "h:1")) == (
+        "h:1 does not permit GET_CONSUME_STATS, group g: no"
+    )
+
+
 def test_an_unknown_request_is_named_by_its_number() -> None:
     error = error_of(Command(4711, {"group": "g"}), Command(16, remark="no"), "h:1")
     assert str(error) == "h:1 does not permit request 4711, group g: no"

@@ -35,6 +35,7 @@ orbitmq acl refusals
 """,
 )
 
+NONE_COUNTED = "no refusal is reported; only OrbitMQ's servers with authenticationEnabled=true count them"
 Pairs = Annotated[list[tuple[str, str]] | None, Parameter(negative=())]
 From = Annotated[list[str] | None, Parameter(name="--from", negative=())]
 
@@ -236,7 +237,7 @@ async def refusals(admin: Admin, /) -> View:
     return View(
         {},
         [Table("refusals", rows, columns, spared=("broker",))],
-        lines=[f"allow it: {_allowing(*rule)}" for rule in missing],
+        lines=[f"allow it: {_allowing(*rule)}" for rule in missing] if rows else [NONE_COUNTED],
         left_out=answer.left_out,
         missing="what it refused is",
     )

@@ -94,7 +94,15 @@ def _view(states: Sequence[BrokerState]) -> View:
     alike = len({broker["cluster"] for broker in brokers}) == 1
     spared = [heading for heading in SPARED if alike or heading != "cluster"]
     table = Table("brokers", brokers, COLUMNS, True, spared, red=lambda row: bool(row["problem"]))
-    return View({}, [table], lines=[] if brokers else ["no broker is registered"])
+    notes = [f"{_placed(state)}: {state.problem}" for state in states if state.problem]
+    return View({}, [table], lines=[] if brokers else ["no broker is registered"], notes=notes)
+
+
+def _placed(state: BrokerState) -> str:
+    from orbitmq.admin.answers import placed
+
+    broker = state.broker
+    return placed(f"{broker.name} (id {broker.broker_id})", broker.address, state.problem)
 
 
 def _plain(state: BrokerState) -> dict[str, Any]:

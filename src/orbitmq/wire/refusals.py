@@ -98,5 +98,5 @@ def _what(request: Command) -> str:
         parts = [f"request {request.code}"]
     sends = request.code in _SENDS
     for called, names in (("topic", ("b",) if sends else _TOPICS), ("group", ("a",) if sends else _GROUPS)):
-        parts += [f"{called} {request.ext[name]}" for name in names if name in request.ext][:1]
+        parts += [f"{called} {request.ext[name]}" for name in names if request.ext.get(name)][:1]
     return ", ".join(parts)
