@@ -11,10 +11,9 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 from benchmarks.servers import (
     PEER_VERSION,
@@ -25,8 +24,6 @@ from benchmarks.servers import (
     classpath,
     free_ports,
 )
-from tests.interop.access_cells import keys_of, tools_keys
-from tests.interop.secured_cells import ACL_2, APP, ROOT, WRONG, secured
 from tests.interop.world import (
     JAVA_SOURCES,
     RunningProgram,
@@ -55,19 +52,14 @@ def client_jars() -> str:
 
 
 @contextmanager
-def proxy(folder: Path, name_server: str, more: Mapping[str, object] = MappingProxyType({})) -> Iterator[str]:
-    """RocketMQ's proxy in cluster mode; its gRPC address.
-
-    Args:
-        more: settings.
-    """
+def proxy(folder: Path, name_server: str) -> Iterator[str]:
+    """RocketMQ's proxy in cluster mode; its gRPC address."""
     port = free_ports(2)
     settings = {
         "rocketMQClusterName": "DefaultCluster",
         "namesrvAddr": name_server,
         "grpcServerPort": port,
         "remotingListenPort": port + 1,
-        **more,
     }
     (folder / "conf").mkdir(parents=True)
     conf = folder / "conf" / "rmq-proxy.json"
@@ -139,47 +131,4 @@ def rounds(world: World) -> None:
     check(longest < LONGEST_MS, f"a receive or recall took {longest} ms")
 
 
-_PROVIDERS = "org.apache.rocketmq.proxy.auth.Proxy"
-WITH_USERS = {
-    **{key: value == "true" if value in ("true", "false") else value for key, value in ACL_2.items()},
-    "authenticationMetadataProvider": f"{_PROVIDERS}AuthenticationMetadataProvider",
-    "authorizationMetadataProvider": f"{_PROVIDERS}AuthorizationMetadataProvider",
-}
-
-
-def users(world: World) -> None:
-    """The proxy checks keys and rights by what our broker tells it of users, their passwords too."""
-    with secured(world, "ours", {**ACL_2, "authRevealPasswords": "true"}) as place:
-        folder = world.folder / "proxy-users"
-        where = ["-b", place.broker.address, "-n", place.ns]
-        rights = [("Topic:proxied*", "Pub,Sub"), ("Group:proxied_group", "Sub")]
-        everywhere = ["-n", place.ns, "-c", "DefaultCluster"]
-        user = ["-s", f"User:{APP.access_key}", "-d", "Allow"]
-        with tools_keys(world, ROOT):
-            world.admin(
-                [
-                    ["updateTopic", *everywhere, "-t", "proxied", "-a", "+message.type=NORMAL"],
-                    ["updateTopic", *everywhere, "-t", "proxied_later", "-a", "+message.type=DELAY"],
-                    ["updateSubGroup", *everywhere, "-g", "proxied_group"],
-                    ["createUser", *where, "-u", APP.access_key, "-p", "app-secret-1", "-t", "Normal"],
-                    *(["createAcl", *where, *user, "-r", what, "-a", actions] for what, actions in rights),
-                ]
-            )
-        with proxy(folder, place.ns, WITH_USERS) as endpoints:
-            given = {
-                "endpoints": endpoints, "topic": "proxied", "delayed": "proxied_later",
-                "group": "proxied_group", "rounds": 2,
-            }  # fmt: skip
-            with client(folder / "client", **given, **keys_of(APP)) as program:
-                facts = program.wait_for("done", timeout_s=120)
-            equal(sum(fact["fact"] == "round" for fact in facts), 2, "rounds whose messages all came")
-            for keys, words in ((keys_of(WRONG), "check signature failed"), ({}, "null")):
-                with client(folder / "client", **given, **keys) as program:
-                    facts = program.wait_for("refused", timeout_s=60)
-                check(words in str(facts[-1]), f"a client with {keys or 'no keys'}: {facts[-1]}")
-
-
-CELLS = {
-    f"proxy {PEER_VERSION} with users in front of ours": users,
-    f"proxy {PEER_VERSION} in front of ours, {ROUNDS} rounds": rounds,
-}
+CELLS = {f"proxy {PEER_VERSION} in front of ours, {ROUNDS} rounds": rounds}

@@ -6,10 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
-import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
-import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
-import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -30,12 +27,8 @@ public final class Grpc {
         Map<String, String> options = Facts.options(args);
         String topic = options.get("topic");
         String delayed = options.get("delayed");
-        ClientConfigurationBuilder building = ClientConfiguration.newBuilder()
-            .setEndpoints(options.get("endpoints")).enableSsl(false).setRequestTimeout(Duration.ofSeconds(10));
-        if (options.containsKey("ak")) {
-            building.setCredentialProvider(new StaticSessionCredentialsProvider(options.get("ak"), options.get("sk")));
-        }
-        ClientConfiguration configuration = building.build();
+        ClientConfiguration configuration = ClientConfiguration.newBuilder()
+            .setEndpoints(options.get("endpoints")).enableSsl(false).setRequestTimeout(Duration.ofSeconds(10)).build();
         Map<String, FilterExpression> subscriptions = new HashMap<>();
         subscriptions.put(topic, FilterExpression.SUB_ALL);
         subscriptions.put(delayed, FilterExpression.SUB_ALL);
@@ -47,8 +40,6 @@ public final class Grpc {
             for (int round = 0; round < Integer.parseInt(options.get("rounds")); round++) {
                 round(round, producer, consumer, topic, delayed);
             }
-        } catch (ClientException | IllegalStateException refusal) {
-            Facts.say("refused", "error", refusal);
         }
         Facts.say("done");
         System.exit(0);
