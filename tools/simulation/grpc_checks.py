@@ -11,8 +11,8 @@ from orbitmq.message.model import MessageQueue
 from tools.simulation.checks import EARLY_S
 from tools.simulation.grpc_load import FIFO_GROUP, INVISIBLE_S, PUSH_GROUP, TOPIC_OF, Got, Record
 from tools.simulation.history import History
-from tools.simulation.kept import UNSYNCED_S
 from tools.simulation.plan import Kind, Plan, group_of
+from tools.simulation.pops import TABLES_S
 
 # Brokers count in whole milliseconds.
 BROKERS_MS_S: Final = 0.001
@@ -118,12 +118,12 @@ def _dealt_too_soon(plan: Plan, history: History, record: Record) -> None:
 
 
 def _forgotten(plan: Plan, queue: MessageQueue, before: Got, then: Got) -> bool:
-    """Whether a broker lost the note of a pop: that is on disk a while after the answer, unlike all ends."""
+    """Whether a broker lost the note of a pop: on disk some seconds after the answer, unlike all ends."""
     return any(
         fault.kind in (Kind.KILL, Kind.POWER)
         and fault.target == queue.broker_name
         and before.popped_s <= fault.at_s + AMID_S
-        and fault.at_s <= min(then.popped_s, before.popped_s + UNSYNCED_S)
+        and fault.at_s <= min(then.popped_s, before.popped_s + TABLES_S)
         for fault in plan.faults
     )
 

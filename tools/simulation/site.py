@@ -45,6 +45,8 @@ SETTINGS: Mapping[str, str] = {
     "flushIntervalCommitLog": "1000",
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "3000",
+    # A producer may be cut off for a minute: its transactions must not be set aside before it is back.
+    "transactionCheckMax": "100",
     "maxHashSlotNum": "256",
     "maxIndexNum": "400",
     "recallMessageEnable": "true",
