@@ -377,8 +377,9 @@ async def test_a_name_server_that_talks_nonsense_is_named(world: Any, answer: An
     code, body, text = answer
     world.script = lambda command: command.reply(code, text, body=body)
     async with producer_of(world) as producer:
-        with pytest.raises(SendError, match=f"127.0.0.1:9876.*{text}") as caught:
+        with pytest.raises(SendError, match=text) as caught:
             await producer.send(Message("t", b"x"))
+        assert "127.0.0.1:9876" in str(caught.value)
         assert caught.value.kind is SendErrorKind.NO_NAME_SERVER
 
 

@@ -144,7 +144,7 @@ def test_chosen_dead_letters_are_sent_again_and_no_others(
         (["pause", "billing"], 1, "no redrive of group billing is under way"),
         (["show", "billing", "--count", "0"], 2, "1 or more"),
         (["show", "nosuch"], 1, "group nosuch has no dead letters (topic '%DLQ%nosuch' is unknown"),
-        (["list", "-n", ""], 1, "no name server is given"),
+        (["list", "-n", ""], 2, "no name server is given"),
     ],
 )
 def test_what_cannot_be_is_one_line(orbitmq: Command, words: list[str], code: int, says: str) -> None:

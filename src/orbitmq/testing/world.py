@@ -25,6 +25,8 @@ from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.world_clients import making
 
 CLIENTS = "clients"
+# In virtual time, which a busy machine does not slow down.
+READY_SECONDS = 10.0
 UNTIL_SECONDS = 30.0
 UNTIL_STEP_SECONDS = 0.01
 # A simulated disk is memory twice; a test seldom stores more than this.
@@ -82,6 +84,7 @@ class World:
                 "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
                 **(settings or {}),
             },
+            ready_seconds=READY_SECONDS,
             machine_of=self._machine_of,
         )
 

@@ -52,14 +52,14 @@ def ask(
             return _exchange(kept, commands, timeout_ms)
         except ConnectionLostError as error:
             if not repeatable:
-                raise UnreachableError(f"{address}: {error}") from error
+                raise UnreachableError(str(error)) from error
         except TransportError as error:
-            raise UnreachableError(f"{address}: {error}") from error
+            raise UnreachableError(str(error)) from error
     try:
         connection = BlockingConnection(address, timeout_ms=timeout_ms, identity=identity)
         return _exchange(connection, commands, timeout_ms)
     except TransportError as error:
-        raise UnreachableError(f"{address}: {error}") from error
+        raise UnreachableError(str(error)) from error
 
 
 def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeout_ms: int) -> list[Command]:
@@ -105,7 +105,7 @@ class Conversation:
                 address, timeout_ms=timeout_ms, identity=identity, allocate=allocate
             )
         except TransportError as error:
-            raise UnreachableError(f"{address}: {error}") from error
+            raise UnreachableError(str(error)) from error
 
     def send(self, commands: Sequence[Command]) -> list[int]:
         """Send requests, without waiting; returns the numbers under which their answers come."""
@@ -136,7 +136,7 @@ class Conversation:
             self._arrived += self._connection.poll(timeout_s, self._bodies).items()
         except TransportError as error:
             self._connection.close()
-            raise UnreachableError(f"{self._address}: {error}") from error
+            raise UnreachableError(str(error)) from error
 
     def close(self) -> None:
         """Keep the connection for the next call of this process, unless answers are still to come."""

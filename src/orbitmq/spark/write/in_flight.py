@@ -228,7 +228,7 @@ class InFlight:
                 )
             except TransportError as error:
                 self._avoid(address)
-                raise UnreachableError(f"{address}: {error}") from error
+                raise UnreachableError(str(error)) from error
         return line
 
     def _turn(self, address: str, timeout_s: float) -> None:
