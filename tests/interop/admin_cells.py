@@ -61,6 +61,8 @@ OTHER_SETTINGS = frozenset(
         "haListenPort",
         "listenPort",
         "namesrvAddr",
+        "transactionCheckInterval",
+        "transactionTimeOut",
         # Empty unless it is set: no installation folder is needed.
         "rocketmqHome",
         "brokerNotActiveTimeoutMillis",
