@@ -28,9 +28,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def number(value: float) -> str:
     """A number with three significant digits, thousands with a comma."""
-    if value == 0 or value >= 100:
+    size = abs(value)
+    if size == 0 or size >= 100:
         return f"{value:,.0f}"
-    digits = 1 if value >= 10 else 2 if value >= 1 else 3 if value >= 0.1 else 4
+    digits = 1 if size >= 10 else 2 if size >= 1 else 3 if size >= 0.1 else 4
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 

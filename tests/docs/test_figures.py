@@ -8,6 +8,7 @@ import pytest
 from benchmarks.faults.goals import goals_of
 from benchmarks.faults.plans import BY_NAME
 from benchmarks.pages.__main__ import BLOCK, BLOCKS, PAGES, written
+from benchmarks.pages.records import number
 from benchmarks.servers import ROOT
 
 # Rates, processor time, memory, shares, ratios are measured. Seconds outside a block are periods and limits.
@@ -53,3 +54,7 @@ def test_every_fault_has_goals_before_it_is_played() -> None:
         names = [goal.what for goal in goals_of(fault)]
         assert len(names) == len(set(names)) >= 6
         assert {"acknowledged and not delivered", "out of order"} <= set(names)
+
+
+def test_numbers_below_zero_have_three_digits_too() -> None:
+    assert [number(value) for value in (-24.8813, -0.58012, -1234.5)] == ["-24.9", "-0.58", "-1,234"]
