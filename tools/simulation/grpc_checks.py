@@ -139,7 +139,8 @@ def _held_for_the_dead(plan: Plan, history: History, record: Record) -> None:
             continue
         ended_s = record.ended[life]
         until_s = _free_s(plan, one, ended_s + HELD_S) + ASKED_S
-        later = [each for each in next_of[one.group, one.body] if each.at_s > ended_s]
+        # A client that closes gives its messages back at its goodbye, some time before it has ended.
+        later = [each for each in next_of[one.group, one.body] if each.at_s > one.at_s]
         at_s = later[0].at_s if later else history.now_s()
         if at_s > until_s:
             text = f"{one.body.decode()} is {one.member}'s, which ended at {ended_s:.3f} s; "
