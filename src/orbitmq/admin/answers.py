@@ -18,7 +18,7 @@ NOT_ALL = "not all brokers answered"
 
 
 def placed(name: str, address: str, reason: str) -> str:
-    """The server's name for a line with the reason, with its address unless the reason has it."""
+    """The server's name, followed by its address if the reason that follows does not name it."""
     return name if address in reason else f"{name} at {address}"
 
 

@@ -1,4 +1,4 @@
-"""Moves of a consumer group's offsets: plans them, and carries them out at the brokers.
+"""Plans how a consumer group's offsets are moved, and moves them at the brokers.
 
 A plan has the present and the new offset of each queue, and changes nothing. A move sets the offset at the
 broker, which tells the members; brokers that cannot do that move only groups whose members are offline.

@@ -81,7 +81,10 @@ class Search:
         self._read = 0
 
     def stopped(self) -> str:
-        """The cursor of a search that was stopped: nothing that it found was shown. Empty: it has none."""
+        """The cursor from which a stopped search continues: before its messages, as no page has shown them.
+
+        Empty: the topic has too many queues for a cursor, or no queue was read.
+        """
         self._go_back(self._rows)
         return self._cursor()
 

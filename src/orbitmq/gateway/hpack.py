@@ -100,8 +100,8 @@ vary
 via
 www-authenticate"""
 
-# RFC 7541, Appendix B: how many bits the code of each byte has, and at last that of the end mark. The codes
-# themselves follow from these lengths: they count up in the order of length, then byte.
+# The length in bits of each byte's Huffman code (RFC 7541, Appendix B); the last one is that of the end mark.
+# The codes follow from the lengths: they count up in the order of length, then byte.
 # fmt: off
 _LENGTHS = (
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Faults that HTTP/2 forbids in frames and lists of headers, and the words of their refusals.
+"""Checks HTTP/2 frames and header lists, and words the refusal of each fault.
 
 Typed in ``refusals.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """

@@ -26,7 +26,7 @@ _of_thread = threading.local()
 
 
 class Owner(Protocol):
-    """The part of a TLS connection that makes the handshake and handles the end of the session."""
+    """The owner of the records: the TLS connection, which makes the handshake and ends the session."""
 
     def shake_hands(self) -> bool:
         """Continue the handshake with the received bytes. Returns whether it is complete."""

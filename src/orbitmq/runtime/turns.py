@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Steps of handshakes that wait for their turn. Each connection has at most one, so they are limited."""
+    """A queue of TLS handshakes' steps, one for each turn. It holds one of each connection at most."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()

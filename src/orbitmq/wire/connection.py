@@ -25,7 +25,7 @@ from orbitmq.wire.scan import IMPOSSIBLE, border_in
 RECEIVE_BUFFER_BYTES: Final = 260 * 1024
 # From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
-# Where keys are required, a client that has not shown its keys yet sends no longer frames.
+# The largest frame of a client that has sent no keys yet, at a server that requires keys.
 STRANGERS_FRAME_BYTES: Final = 64 * 1024
 NEVER: Final = float("inf")
 TLS: Final = b"\x16"

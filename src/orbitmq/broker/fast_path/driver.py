@@ -88,8 +88,6 @@ class FastPath:
         resume: Resume,
     ) -> None:
         self._times = None if times is None else FastTimes(times)
-        # Whether the requests of the present chunk are timed.
-        self._timing = False
         # Without metrics a chunk pays nothing for them.
         self.on_chunk = self._on_chunk if times is None else self._on_timed_chunk
         self._config = config
@@ -335,11 +333,9 @@ class FastPath:
         times, frames = self._times, self._frames
         assert times is not None
         times.begin(frames)
-        self._timing = True
         try:
             return self._on_chunk(connection, buffer, start, end)
         finally:
-            self._timing = False
             times.end(frames)
 
     def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
@@ -441,7 +437,7 @@ class FastPath:
         if left & layout.LEFT_LATER:
             release: Release = connection.write
             late: Late = with_code
-            if self._timing and self._times is not None:
+            if self._times is not None:  # only sends wait, and these are always a chunk's
                 answers = self._times.answers(frames, release)
                 release, late = answers.write, answers.late
             self._durability.when_safe(

@@ -27,7 +27,8 @@ from orbitmq.wire.bodies.stats import (
 _FAR_AHEAD = 2**63 - 1
 # How many topics of a group, or groups of a topic, are looked at in one turn of the event loop.
 TOPICS_PER_TURN = 100
-# The same for sums: a tenth of a millisecond, as consoles ask for them every few seconds.
+# How many pairs of group and topic are summed up in one turn: a tenth of a millisecond, since each console
+# requests the sums every few seconds.
 PAIRS_PER_TURN = 25
 
 

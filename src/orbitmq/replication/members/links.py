@@ -13,7 +13,7 @@ from orbitmq.runtime.seam import Clock
 
 
 class Links:
-    """Both ends of the link: the followers that copy our log, and the master whose log we copy."""
+    """The HA connections of this broker: those of slaves that copy its log, and the one to its master."""
 
     def __init__(
         self, clock: Clock, config: BrokerConfig, port: HaPort, ha_client: HaClient, peers: Peers
