@@ -161,7 +161,7 @@ class SimulatedConnection:
         self._posted = 0
         if self.machines.is_away(address):
             self.machines.now += 0.01
-            raise ConnectError("refused", address)
+            raise ConnectError(f"cannot connect to {address}: refused", address)
 
     @property
     def usable(self) -> bool:
