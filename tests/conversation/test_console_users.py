@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.conversation.console_browser import HOST, ORIGIN, Browser, console, opened, sent
 
-from orbitmq import BrokerError, Credentials
+from orbitmq import Credentials
 from orbitmq.admin import Admin
 from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.console.entrance import Entrance, ProxyUsers
@@ -20,6 +20,7 @@ from orbitmq.console.users_file import User, line_of, parsed
 from orbitmq.testing import World
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.refusals import error_of
 
 HOSTS = frozenset({HOST})
 PASSWORD = "correct horse"
@@ -222,18 +223,25 @@ async def test_a_session_that_was_left_is_over(orbitmq_world: World) -> None:
 async def test_a_rocketmq_cluster_without_authentication_has_no_users(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its brokers answer with an exception of Java, as 5.5.0 does; another error stays one."""
-    remark = "java.lang.IllegalStateException: The authenticationMetadataProvider is not configured., org"
+    """Its brokers answer each request with a remark of its own, as 5.5.0 does; another error stays one."""
+    remarks: dict[int, str] = {
+        RequestCode.AUTH_LIST_USER: "An system error occurred, please try again later.",
+        RequestCode.AUTH_LIST_ACL: "java.lang.IllegalStateException: The authorizationMetadataProvider is "
+        "not configured., org.apache",
+    }
     ask = ClusterClient.ask
 
     async def of_java(cluster: ClusterClient, address: str, command: Command, **options: Any) -> Command:
-        if command.code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL):
-            raise BrokerError(1, remark, address)
+        if command.code in remarks:
+            raise error_of(command, Command(1, remark=remarks[command.code]), address)
         return await ask(cluster, address, command, **options)
 
     monkeypatch.setattr(ClusterClient, "ask", of_java)
     async with opened(orbitmq_world) as browser:
         assert "authentication is off" in await browser.text("/access")
-        remark = "java.lang.NullPointerException"
+        remarks[RequestCode.AUTH_LIST_USER] = remarks[RequestCode.AUTH_LIST_ACL]
+        await orbitmq_world.sleep(3)
+        assert "authentication is off" in await browser.text("/access")
+        remarks[RequestCode.AUTH_LIST_USER] = "java.lang.NullPointerException"
         await orbitmq_world.sleep(3)
         assert (await browser.get("/access")).status_code == 400

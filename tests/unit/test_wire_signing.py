@@ -23,7 +23,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.frame import decode_frame, encode_frame
-from orbitmq.wire.refusals import error_of, refuses_user
+from orbitmq.wire.refusals import error_of, is_not_offered, refuses_user
 from orbitmq.wire.signing import Signer, SigningKey, signed_content
 
 KEYS = Credentials("app", "a very secret key")
@@ -196,12 +196,19 @@ def test_a_wrong_setting_does_not_read_as_a_missing_right() -> None:
 
 
 def test_an_apache_broker_without_users_does_not_offer_them() -> None:
+    """It answers requests about users and requests about rules with different remarks."""
     answer = Command(1, remark="An system error occurred, please try again later.")
     error = error_of(Command(RequestCode.AUTH_LIST_USER), answer, "h:1")
     assert str(error).startswith("h:1 answered code 1: not offered by this broker (code 3005)")
     assert "authenticationEnabled=true" in str(error)
+    remark = "java.lang.IllegalStateException: The authorizationMetadataProvider is not configured., org"
+    rules = error_of(Command(RequestCode.AUTH_LIST_ACL), Command(1, remark=remark), "h:1")
+    assert str(rules).startswith("h:1 answered code 1: not offered by this broker (code 3010)")
+    assert is_not_offered(error)
+    assert is_not_offered(rules)
     other = error_of(Command(RequestCode.GET_BROKER_RUNTIME_INFO), answer, "h:1")
     assert str(other) == "h:1 answered code 1: An system error occurred, please try again later."
+    assert not is_not_offered(other)
 
 
 def test_a_topic_that_the_request_leaves_empty_is_not_named() -> None:

@@ -12,7 +12,7 @@ from orbitmq.console.model import Column, Field, Form, Page, Row, Said, Table, s
 from orbitmq.console.rights import ADMIN
 from orbitmq.console.risks import typing_field
 from orbitmq.errors import BrokerError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.refusals import is_not_offered
 
 # The address of a client on this machine, whose rights are asked for unless another one is given.
 HERE: Final = "127.0.0.1"
@@ -55,7 +55,7 @@ async def access(admin: Admin) -> Page:
             admin.access.users(), admin.access.rules(), admin.access.refusals()
         )
     except BrokerError as error:
-        if not _knows_no_users(error):
+        if not is_not_offered(error):
             raise
         return Page("access", "", said("no_users"))
     people = _people(users.found)
@@ -107,13 +107,6 @@ def _refusal(one: RefusalCount) -> Row:
         "count": one.count,
         "broker": one.broker_name,
     }
-
-
-def _knows_no_users(error: BrokerError) -> bool:
-    """Whether the broker has authentication off: OrbitMQ's do not offer the request then, RocketMQ's name
-    the missing provider.
-    """
-    return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or "Provider is not configured" in str(error)
 
 
 async def one_user(admin: Admin, name: str) -> Page:

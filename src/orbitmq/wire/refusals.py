@@ -24,8 +24,11 @@ _OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECAS
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
-# What an Apache broker without users answers to requests about them.
-_NO_USERS = "An system error occurred, please try again later."
+# What an Apache broker without users answers to requests about users, and about rules.
+_NO_USERS = re.compile(
+    r"^An system error occurred, please try again later\.$|MetadataProvider is not configured"
+)
+_NOT_OFFERED = "not offered by this broker"
 _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
 # OrbitMQ's brokers answer these also where users come from files.
 _LOOKS_AT_USERS: Final = frozenset(
@@ -46,6 +49,11 @@ def refuses_user(code: int, remark: str | None) -> bool:
     return code == ResponseCode.SYSTEM_ERROR and _ACL_1 in (remark or "")
 
 
+def is_not_offered(error: BrokerError) -> bool:
+    """Whether the error of :func:`error_of` is that the broker does not have the request."""
+    return error.remark.startswith(_NOT_OFFERED)
+
+
 def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     """The error for an answer that is no success.
 
@@ -53,10 +61,14 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
         request: as it was sent, with the fields of its signature.
     """
     of_users = request.code in _OF_USERS
-    without_users = of_users and answer.code == ResponseCode.SYSTEM_ERROR and answer.remark == _NO_USERS
+    without_users = (
+        of_users
+        and answer.code == ResponseCode.SYSTEM_ERROR
+        and _NO_USERS.search(answer.remark or "") is not None
+    )
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED or without_users:
         hint = _why_no_users(request.code, answer) if of_users else ""
-        return BrokerError(answer.code, f"not offered by this broker (code {request.code}){hint}", address)
+        return BrokerError(answer.code, f"{_NOT_OFFERED} (code {request.code}){hint}", address)
     if answer.code != ResponseCode.NO_PERMISSION and not refuses_user(answer.code, answer.remark):
         return BrokerError(answer.code, answer.remark, address)
     remark, what = answer.remark or "no remark", _what(request)
