@@ -100,6 +100,28 @@ async def test_lag_is_told_in_messages_and_in_seconds(orbitmq_world: World) -> N
         assert 29 < queues[0].age < 32
 
 
+async def test_what_was_fetched_is_in_flight_only_while_a_member_is_online(orbitmq_world: World) -> None:
+    """A broker goes on reporting the place up to which a member that has left had fetched."""
+    await filled(orbitmq_world)
+
+    async def hang(_: ReceivedMessage) -> None:
+        await orbitmq_world.sleep(600)
+
+    async with orbitmq_world.admin() as admin:
+        async with orbitmq_world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
+            consumer.subscribe("t")
+            handling = asyncio.ensure_future(consumer.run(hang))
+            await orbitmq_world.sleep(10)
+            queues = (await admin.groups.lag("g", topic="t")).whole()
+            assert (sum(one.lag for one in queues), sum(one.in_flight for one in queues)) == (40, 40)
+            handling.cancel()
+        await orbitmq_world.sleep(5)
+        queues = (await admin.groups.lag("g", topic="t")).whole()
+        assert (sum(one.lag for one in queues), sum(one.in_flight for one in queues)) == (40, 0)
+        report = (await admin.groups.why("g")).whole()
+        assert (report.lag, report.in_flight) == (40, 0)
+
+
 async def test_a_group_is_moved_and_back_while_offline(orbitmq_world: World) -> None:
     world = orbitmq_world
     await filled(world)

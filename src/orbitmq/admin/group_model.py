@@ -73,7 +73,8 @@ class QueueLag:
     Attributes:
         committed: the committed offset, that of the next message for the group.
         end: the offset of the next message to be stored.
-        in_flight: messages that members have fetched or popped, and neither committed nor acknowledged.
+        in_flight: messages that members have fetched or popped, and neither committed nor acknowledged. What
+            was fetched is not in flight any more when no member is online.
         age: seconds since the oldest unconsumed message was stored; 0: there is none.
         popped: those of ``in_flight`` that were popped: they are below ``committed``, where the next pop
             begins; ``None``: the group does not pop the queue, or the broker is RocketMQ's and does not tell.

@@ -146,7 +146,12 @@ class GroupAdmin:
             )
             table = {} if answer is None else ConsumeStats.decode(answer.body).offset_table
             waits = await self._waits(broker, group, sorted({queue.topic for queue in table}))
-            return [_lag(queue, progress, waits.get(queue, 0)) for queue, progress in table.items()]
+            # The broker goes on reporting where a member that has left had fetched to.
+            fetched = any(one.pull_offset > one.consumer_offset for one in table.values())
+            online = fetched and await self._is_online(broker, group)
+            return [
+                _lag(queue, progress, waits.get(queue, 0), online=online) for queue, progress in table.items()
+            ]
 
         answers = await self._cluster.at_each(brokers, look)
         found = sorted((one for _, lags in answers.pairs for one in lags), key=lambda one: one.queue)
@@ -205,6 +210,13 @@ class GroupAdmin:
     ) -> Partial[LagReport]:
         """As :meth:`why`, from answers of :meth:`show` and :meth:`lag`: only the members are asked."""
         return await explained(self._cluster, details, lag)
+
+    async def _is_online(self, broker: BrokerInfo, group: str) -> bool:
+        request = headers.GetConsumerConnectionListRequest(consumer_group=group).command()
+        return (
+            await self._cluster.ask_unless(broker.address, request, ResponseCode.CONSUMER_NOT_ONLINE)
+            is not None
+        )
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
         """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""
@@ -379,10 +391,12 @@ def _details(
     )
 
 
-def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int) -> QueueLag:
+def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int, *, online: bool) -> QueueLag:
+    """The lag in a queue. ``online``: whether the group has a member, who may have fetched messages."""
     committed, end = progress.consumer_offset, progress.broker_offset
     popped = progress.pop_in_flight
-    in_flight = max(0, progress.pull_offset - committed) + (popped or 0)
+    fetched = max(0, progress.pull_offset - committed) if online else 0
+    in_flight = fetched + (popped or 0)
     age = waits_ms / 1000 if end > committed or popped else 0.0
     return QueueLag(queue, committed, end, in_flight, age, popped)
 
