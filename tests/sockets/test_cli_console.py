@@ -19,6 +19,7 @@ import pytest
 from tests.certificates import Authority
 
 from orbitmq.cli.main import main
+from orbitmq.console import connections
 from orbitmq.runtime.ports import free_ports
 
 
@@ -87,6 +88,41 @@ def test_clients_that_send_no_whole_request_hold_no_connection() -> None:
             stranger.close()
         with httpx.Client(base_url=link.copy_with(path="/", query=None), timeout=30) as browser:
             assert browser.get("/").status_code == 401
+
+
+HASTY_TLS = """
+import sys
+from orbitmq.cli.main import main
+from orbitmq.console import connections
+connections.HANDSHAKE_SECONDS = 5.0
+sys.exit(main(sys.argv[1:]))
+"""
+# What a TLS record with a ClientHello of 512 bytes begins with.
+HALF_HELLO = bytes.fromhex("160301020001000200")
+
+
+@pytest.mark.behaviour("CS-50")
+def test_a_tls_handshake_that_stops_half_way_ends(tmp_path: Path) -> None:
+    """asyncio's own limit is a minute; the brokers' and the console's is 10 s, here 5."""
+    assert connections.HANDSHAKE_SECONDS == 10
+    authority = Authority(tmp_path)
+    own = authority.issue("console")
+    users = tmp_path / "users.txt"
+    users.write_text("anna:viewer\n")
+    users.chmod(0o600)
+    words = ["--users", str(users), "--cert", own.cert, "--key", own.key]
+    with running(*words, program=("-c", HASTY_TLS)) as link:
+        place = (link.host, link.port or 0)
+        strangers = [socket.create_connection(place, timeout=50) for _ in range(3)]
+        for stranger, first in zip(strangers, (b"", HALF_HELLO[:1], HALF_HELLO), strict=True):
+            stranger.sendall(first)
+        for stranger in strangers:
+            with contextlib.suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+            stranger.close()
+        trust = ssl.create_default_context(cafile=authority.ca)
+        with httpx.Client(base_url=link, verify=trust, timeout=30) as browser:
+            assert browser.get("/login").status_code == 200
 
 
 @pytest.mark.behaviour("CS-50")

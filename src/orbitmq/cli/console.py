@@ -88,9 +88,8 @@ async def opened(
         StartError: the port is taken.
     """
     try:
-        import uvicorn
-
         from orbitmq.console.app import Console
+        from orbitmq.console.connections import LimitedServer
     except ImportError as error:
         if not is_missing(error):
             raise
@@ -106,7 +105,7 @@ async def opened(
         port = listener.getsockname()[1]
         entrance = entering.entrance(host, port, options[names[0]], used.threads, clock.monotonic)
         made = Console(options, clock.monotonic, clock.now_ms, entrance=entrance, write=write)
-        server = uvicorn.Server(_server_config(made.app, entering))
+        server = LimitedServer(_server_config(made.app, entering))
         # These objects live as long as the console. Without them a full collection, of which there is one in
         # every few pages with thousands of groups, takes 5 ms instead of 35 ms.
         gc.collect()

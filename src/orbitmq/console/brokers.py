@@ -58,19 +58,7 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
     )
     own = next(one for one in replicas if one.broker.address == address)
     row = broker_row(own, state, history.disks.note(now_ms, address, state))
-    started_ms = whole_number(state.get("bootTimestamp", ""))
-    facts = Facts(
-        (
-            ("role", own.role, "text"),
-            ("version", row["version"], "text"),
-            ("started", None if started_ms is None else instant(started_ms), "time"),
-            ("in_rate", row["in_rate"], "number"),
-            ("out_rate", row["out_rate"], "number"),
-            ("disk_used", row["disk_used"], "share"),
-            ("full_in", row["full_in"], "seconds"),
-            ("connections", None if clients.left_out else len(clients.found), "number"),
-        )
-    )
+    connections = None if clients.left_out else len(clients.found)
     copies = list(map(_replica, replicas))
     connected = Table(
         "connections",
@@ -79,7 +67,7 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
         "no_clients",
     )
     blocks = (
-        facts,
+        _facts(own, row, whole_number(state.get("bootTimestamp", "")), connections),
         Table("replicas", _filled(REPLICAS, copies), copies),
         connected,
         _setting(address, key, settings),
@@ -92,6 +80,27 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
     if any(one.live is None for one in settings.values()):
         notes.append(said("live_unknown"))
     return Page("brokers", f"{known[0].name} ({address})", None, blocks, (), notes, left_out)
+
+
+def _facts(own: BrokerState, row: Row, started_ms: int | None, connections: int | None) -> Facts:
+    """What the broker is and does now.
+
+    Args:
+        row: its values in the table of all brokers.
+        connections: their number; ``None``: not known.
+    """
+    return Facts(
+        (
+            ("role", own.role, "text"),
+            ("version", row["version"], "text"),
+            ("started", None if started_ms is None else instant(started_ms), "time"),
+            ("in_rate", row["in_rate"], "number"),
+            ("out_rate", row["out_rate"], "number"),
+            ("disk_used", row["disk_used"], "share"),
+            ("full_in", row["full_in"], "seconds"),
+            ("connections", connections, "number"),
+        )
+    )
 
 
 def _replica(one: BrokerState) -> Row:

@@ -1,18 +1,23 @@
 """The console's HTTP connections: those of uvicorn, with limits on their number and on the time of a request.
 
 uvicorn answers requests above a number of connections with 503, but it lets a connection send its request for
-as long as it likes. So clients that send nothing, or a byte now and then, would hold all of them for ever.
-It also logs a line for each broken request, and a traceback where one breaks while it is answered.
+as long as it likes, and wait for a minute in the middle of its TLS handshake. So clients that send nothing,
+or a byte now and then, would hold all of them. It also logs a line for each broken request, and a traceback
+where one breaks while it is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from orbitmq.runtime.tls import HANDSHAKE_SECONDS
 
 # A request, its body included, has to be whole within this time of its first byte, and the first one within
 # this time of the connection's beginning. A body is a form of at most 1 MiB.
@@ -76,6 +81,31 @@ class LimitedConnection(H11Protocol):
     def _too_slow(self) -> None:
         self._deadline = None
         self.transport.abort()
+
+
+class LimitedServer(uvicorn.Server):
+    """A server of uvicorn's whose TLS handshakes end in time; uvicorn has no setting for that."""
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Serve at sockets that listen already."""
+        config, tls = self.config, self.config.ssl
+        make = partial(
+            LimitedConnection,
+            config=config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                make,
+                sock=one,
+                ssl=tls,
+                backlog=config.backlog,
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
 
 
 class OneASecond(logging.Filter):

@@ -79,19 +79,6 @@ async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> 
     one = answer.found
     facts = Facts((("dead_letters", one.count, "number"), ("newest", one.newest, "time")))
     rows = [{"broker": broker, "count": count} for broker, count in one.brokers.items()]
-    form = Form(
-        "/do/redrive",
-        "redrive",
-        (
-            Field("group", "hidden", name),
-            Field("chosen", hint="hint_chosen"),
-            Field("rate", "number", hint="hint_rate"),
-        ),
-        post=True,
-        title="redrive",
-        note=said("note_redrive"),
-        needs=OPERATOR,
-    )
     choosing = Form(path_of("dead-letters", name, "again"), "redrive_chosen", needs=OPERATOR)
     table = Table(
         "letters",
@@ -102,20 +89,13 @@ async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> 
         choosing=choosing,
     )
     running = any(job.ended is None for job in jobs.found)
-    stop = Form(
-        "/do/redrive-stop",
-        "stop",
-        (Field("group", "hidden", name),),
-        post=True,
-        needs=OPERATOR,
-        title="stop_redrive",
-    )
+    form = _redrive(name, Field("chosen", hint="hint_chosen"))
     blocks: list[Block] = [
         facts,
         Table("brokers", (Column("broker"), Column("count", "number")), rows, "no_letters"),
         Table("jobs", JOBS, [_job(job) for job in jobs.found], "no_jobs"),
         table,
-        *([stop] if running else [form] if one.count else []),
+        *([_stop(name)] if running else [form] if one.count else []),
     ]
     links = (
         Link("see_messages", path_of("messages", topic=topic)),
@@ -170,20 +150,33 @@ def again(name: str, chosen: Sequence[str]) -> Page:
     if not chosen:
         raise ValidationError("chosen: no dead letter is chosen")
     ranges(",".join(chosen))
-    form = Form(
+    form = _redrive(name, Field("chosen", value=",".join(chosen), required=True))
+    return Page("dead-letters", name, None, (form,))
+
+
+def _redrive(name: str, chosen: Field) -> Form:
+    """The form that sends dead letters again; ``chosen``: its field for which ones."""
+    return Form(
         "/do/redrive",
         "redrive",
-        (
-            Field("group", "hidden", name),
-            Field("chosen", value=",".join(chosen), required=True),
-            Field("rate", "number", hint="hint_rate"),
-        ),
+        (Field("group", "hidden", name), chosen, Field("rate", "number", hint="hint_rate")),
         post=True,
         title="redrive",
         note=said("note_redrive"),
         needs=OPERATOR,
     )
-    return Page("dead-letters", name, None, (form,))
+
+
+def _stop(name: str) -> Form:
+    """The form that ends the sending that is under way."""
+    return Form(
+        "/do/redrive-stop",
+        "stop",
+        (Field("group", "hidden", name),),
+        post=True,
+        needs=OPERATOR,
+        title="stop_redrive",
+    )
 
 
 def _job(job: RedriveJob) -> Row:

@@ -102,57 +102,69 @@ async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
 
 async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
     """The page that is asked for; ``None``: there is none of that path."""
-    admin, query, parts = cluster.admin, asked.query, asked.parts
-    kept = partial(cluster.asker.page, parts)
-    first, rest = (parts[0], parts[1:]) if parts else ("", ())
-    if first == "messages":
+    parts = asked.parts
+    if parts[:1] == ("messages",):
         return await _messages(cluster, asked)
-    if not rest:
-        if first == "timers" and query.get("id"):
-            return await timers.timer(admin, query["id"].strip())
-        if first == "traces":
-            return await _trace(cluster, query["id"], query) if query.get("id") else traces.trace_form()
-        if first == "clients":
-            group = query.get("group", "").strip()
-            return await cluster.asker.page((first, group), lambda sight: clients.clients(sight.admin, group))
-        makers: Mapping[str, Callable[[Sight], Awaitable[Page]]] = {
-            "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
-            "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
-            "topics": partial(topics.topics, history=cluster.history, now_ms=asked.now_ms),
-            "groups": groups.groups,
-            "dead-letters": lambda sight: letters.all_letters(sight.admin),
-            "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
-            "timers": lambda sight: timers.timers(sight.admin),
-            "access": lambda sight: access.access(sight.admin),
-        }
-        return await cluster.asker.page(parts or ("overview",), makers[first]) if first in makers else None
-    name = rest[0]
-    if len(rest) == 1:
-        if first == "clients":
-            stacks, role = bool(query.get("stacks")), query.get("role", "consumer")
-            return await clients.client(admin, name, query.get("id", ""), role, stacks=stacks)
-        if first == "traces":
-            return await _trace(cluster, name, query)
-        if first == "brokers":
-            key = query.get("key", "").strip()
-            return await cluster.asker.page(
-                (*parts, key),
-                lambda sight: brokers.broker(sight.admin, name, key, cluster.history, asked.now_ms),
-            )
-        if (first, name) in FIXED:
-            return FIXED[first, name]()
-        if (first, name) == ("access", "~test"):
-            return await access.tested(admin, query)
-        if (first, name) == ("topics", "~delete"):
-            return await _deleting(admin, asked.chosen)
-        ones: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {
-            "topics": partial(topics.topic, history=cluster.history, now_ms=asked.now_ms),
-            "groups": groups.group,
-            "dead-letters": partial(letters.letters, reader=cluster.reader, now_ms=asked.now_ms),
-            "access": access.one_user,
-        }
-        return await kept(lambda sight: ones[first](sight.admin, name)) if first in ones else None
-    return await _part(admin, asked, undo) if len(rest) == 2 else None
+    if len(parts) < 2:
+        return await _list(cluster, asked, parts[0] if parts else "")
+    if len(parts) == 2:
+        return await _one(cluster, asked, *parts)
+    return await _part(cluster.admin, asked, undo) if len(parts) == 3 else None
+
+
+async def _list(cluster: ClusterOfPages, asked: Asked, first: str) -> Page | None:
+    """The page of an entry of the menu, or of what its query names."""
+    query = asked.query
+    if first == "timers" and query.get("id"):
+        return await timers.timer(cluster.admin, query["id"].strip())
+    if first == "traces":
+        return await _trace(cluster, query["id"], query) if query.get("id") else traces.trace_form()
+    if first == "clients":
+        group = query.get("group", "").strip()
+        return await cluster.asker.page((first, group), lambda sight: clients.clients(sight.admin, group))
+    makers: Mapping[str, Callable[[Sight], Awaitable[Page]]] = {
+        "": partial(overview, history=cluster.history, now_ms=asked.now_ms),
+        "charts": partial(charts.charts, history=cluster.history, now_ms=asked.now_ms),
+        "topics": partial(topics.topics, history=cluster.history, now_ms=asked.now_ms),
+        "groups": groups.groups,
+        "dead-letters": lambda sight: letters.all_letters(sight.admin),
+        "brokers": partial(brokers.brokers, history=cluster.history, now_ms=asked.now_ms),
+        "timers": lambda sight: timers.timers(sight.admin),
+        "access": lambda sight: access.access(sight.admin),
+    }
+    key = asked.parts or ("overview",)
+    return await cluster.asker.page(key, makers[first]) if first in makers else None
+
+
+async def _one(cluster: ClusterOfPages, asked: Asked, first: str, name: str) -> Page | None:
+    """The page of one thing."""
+    admin, query, parts = cluster.admin, asked.query, asked.parts
+    if first == "clients":
+        stacks, role = bool(query.get("stacks")), query.get("role", "consumer")
+        return await clients.client(admin, name, query.get("id", ""), role, stacks=stacks)
+    if first == "traces":
+        return await _trace(cluster, name, query)
+    if first == "brokers":
+        key = query.get("key", "").strip()
+        return await cluster.asker.page(
+            (*parts, key),
+            lambda sight: brokers.broker(sight.admin, name, key, cluster.history, asked.now_ms),
+        )
+    if (first, name) in FIXED:
+        return FIXED[first, name]()
+    if (first, name) == ("access", "~test"):
+        return await access.tested(admin, query)
+    if (first, name) == ("topics", "~delete"):
+        return await _deleting(admin, asked.chosen)
+    makers: Mapping[str, Callable[[Admin, str], Awaitable[Page]]] = {
+        "topics": partial(topics.topic, history=cluster.history, now_ms=asked.now_ms),
+        "groups": groups.group,
+        "dead-letters": partial(letters.letters, reader=cluster.reader, now_ms=asked.now_ms),
+        "access": access.one_user,
+    }
+    if first not in makers:
+        return None
+    return await cluster.asker.page(parts, lambda sight: makers[first](sight.admin, name))
 
 
 FIXED: Final[Mapping[tuple[str, str], Callable[[], Page]]] = {
