@@ -58,6 +58,7 @@ async def test_groups_are_listed_without_rocketmqs_own(orbitmq_world: World) -> 
         with pytest.raises(BrokerError, match="no broker has the group none") as unknown:
             (await admin.groups.show("none")).whole()
         assert unknown.value.code == 26
+        assert str(unknown.value) == "no broker has the group none"
         with pytest.raises(BrokerError, match="none"):
             (await admin.groups.lag("none")).whole()
         assert "none" not in (await admin.groups.list()).whole()

@@ -77,6 +77,24 @@ def test_a_user_from_its_generated_secret_to_its_end(
     assert orbitmq("acl", "list").count("orders") == 0
 
 
+def test_a_broker_that_refuses_is_not_called_silent(
+    orbitmq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a secret\n")))
+    orbitmq("user", "create", "app", "--secret-file", "-")
+    as_user(monkeypatch, "app", "a secret")
+    table = orbitmq("broker", "list")
+    assert "master, refuses" in table
+    assert "does not answer" not in table
+    assert "broker-a (id 0): " in orbitmq.errors
+    assert "does not permit GET_BROKER_RUNTIME_INFO to 'app'" in orbitmq.errors
+    said = orbitmq("check", "broker", code=3, out=True)
+    assert said.startswith("UNKNOWN: broker-a (id 0) refuses: ")
+    assert said.endswith(" | brokers=1 silent=0\n")
+    said = orbitmq("check", "disk", code=3, out=True)
+    assert said.startswith("UNKNOWN: broker-a-0 refuses")
+
+
 @pytest.mark.behaviour("AZ-08")
 def test_a_verdict_with_its_reason(orbitmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a secret\n")))

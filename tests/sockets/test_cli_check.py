@@ -47,7 +47,7 @@ def test_lag_has_three_states(check: Command) -> None:
 
 def test_brokers_and_disks(check: Command) -> None:
     assert check("check", "broker") == "OK: 1 broker answers | brokers=1 silent=0\n"
-    assert "TLS is off: give tls=Tls(ca=...), to orbitmq a --context" in check(
+    assert "TLS is off: give --ca of 'orbitmq context create' or ORBITMQ_TLS_CA" in check(
         "check", "cert", code=3, out=True
     )
     few = check("check", "broker", "--at-least", "2", code=2, out=True)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from orbitmq.admin import BrokerInfo, BrokerState
 from orbitmq.admin.brokers import followers_text, states
-from orbitmq.cli.cluster import _in_sync
+from orbitmq.cli.cluster import COLUMNS, _in_sync, _view
 from orbitmq.cli.view import plain
+from orbitmq.errors import NotPermittedError, OrbitError
 from orbitmq.wire.bodies.ha import HAConnectionRuntimeInfo, HARuntimeInfo
 
 A0 = BrokerInfo("c", "a", 0, "h0:1")
@@ -77,9 +78,19 @@ def test_a_rocketmq_broker_shows_what_its_id_says() -> None:
 
 
 def test_a_broker_that_does_not_answer_is_in_the_list() -> None:
-    silent, other = states([(A0, "no answer"), (A1, ours("slave", 50))])
+    silent, other = states([(A0, OrbitError("no answer")), (A1, ours("slave", 50))])
     assert silent == BrokerState(A0, "master", problem="no answer")
     assert other.lag_bytes is None
+
+
+def test_a_broker_that_refuses_is_not_one_that_does_not_answer() -> None:
+    no_right = NotPermittedError("h0:1 does not permit it", address="h0:1")
+    (refusing,) = states([(A0, no_right)])
+    assert refusing == BrokerState(A0, "master", problem="h0:1 does not permit it", refuses=True)
+    (row,) = _view([refusing]).as_json()["brokers"]
+    assert row["refuses"]
+    assert COLUMNS["role"](row) == "master, refuses"  # type: ignore[operator]
+    assert COLUMNS["role"]({**row, "refuses": False}) == "master, does not answer"  # type: ignore[operator]
 
 
 def test_what_cannot_be_read_is_left_out() -> None:

@@ -69,6 +69,8 @@ def test_what_is_wrong_with_brokers() -> None:
     assert lost == (State.CRITICAL, "a has no master")
     [dumb] = _problems([replace(MASTER, problem="no answer from h0:1 in time"), SLAVE])
     assert dumb == (State.CRITICAL, "a (id 0) does not answer: no answer from h0:1 in time")
+    [refusing] = _problems([replace(MASTER, problem="h0:1 does not permit it", refuses=True), SLAVE])
+    assert refusing == (State.UNKNOWN, "a (id 0) refuses: h0:1 does not permit it")
 
 
 @pytest.mark.behaviour("CS-03")
@@ -82,7 +84,7 @@ def test_what_is_wrong_with_brokers() -> None:
         (["dlq", "--since", "soon"], "--since soon: expected a time"),
         (["broker", "--at-least", "-1"], "--at-least -1: expected 0 or more"),
         (["cert", "--warn", "5", "--critical", "6"], "--critical 6 is more than --warn 5"),
-        (["cert"], "TLS is off: give tls=Tls(ca=...), to orbitmq a --context that has --ca"),
+        (["cert"], "TLS is off: give --ca of 'orbitmq context create' or ORBITMQ_TLS_CA"),
         (["nonsense"], "nonsense"),
         (["lag", "g", "--warn", "1", "--critical", "9"], "127.0.0.1:1"),
         (["disk"], "127.0.0.1:1"),

@@ -14,6 +14,7 @@ from orbitmq.cli import contexts
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_USAGE, UsageError
 from orbitmq.cli.main import main
 from orbitmq.cli.where import servers_of
+from orbitmq.errors import ValidationError
 from orbitmq.runtime.secret_command import SecretCommandError
 
 
@@ -75,6 +76,16 @@ def test_keys_and_tls_are_those_of_the_context(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(UsageError, match="context prod has keys or TLS, which the jobs on Spark take from"):
         servers_of(None, "prod", with_keys=False)
     assert servers_of(None, "bare", with_keys=False).addresses == "mq-1:9876"
+
+
+@pytest.mark.behaviour("CS-55")
+def test_a_file_of_a_context_that_is_gone_is_named_with_its_option(tmp_path: Path) -> None:
+    ca = Path(Authority(tmp_path / "ca").ca)
+    created("prod", "--ca", str(ca))
+    ca.unlink()
+    with pytest.raises(ValidationError) as gone:
+        servers_of(None, "prod")
+    assert str(gone.value) == f"--ca of context prod: {ca} cannot be read: No such file or directory"
 
 
 @pytest.mark.behaviour("CS-01")

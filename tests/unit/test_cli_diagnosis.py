@@ -78,6 +78,8 @@ def test_each_fault_has_its_fix() -> None:
         "open doors": "everybody who reaches 10.0.0.5:10911 may read, write and delete: it requires no keys",
         "address": "172.17.0.2:10911 does not answer: no answer in 5 s",
     }
+    refusing = Seen(broker(), "10.0.0.5:10911 does not permit it", refuses=True)
+    assert wrong(findings(GOOD, [refusing])) == {"rights": "it refuses: 10.0.0.5:10911 does not permit it"}
 
 
 @pytest.mark.behaviour("CS-13")

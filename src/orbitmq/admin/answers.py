@@ -17,6 +17,13 @@ FoundT = TypeVar("FoundT", covariant=True)
 NOT_ALL = "not all brokers answered"
 
 
+def lacking(code: int, text: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
+    """The error for what none of ``brokers`` has: the text alone, as it is the answer of all of them."""
+    error = BrokerError(code, text, brokers[0].address)
+    error.args = (text,)
+    return error
+
+
 def placed(name: str, address: str, reason: str) -> str:
     """The server's name, followed by its address if the reason that follows does not name it."""
     return name if address in reason else f"{name} at {address}"

@@ -13,7 +13,7 @@ from orbitmq.admin.cluster_client import FAILURES, ClusterClient
 from orbitmq.admin.draining import Reader, readers_of
 from orbitmq.admin.model import BrokerInfo, BrokerSetting, BrokerState, ServerCertificate
 from orbitmq.durations import instant
-from orbitmq.errors import BrokerError, NameServerError
+from orbitmq.errors import BrokerError, NameServerError, OrbitError
 from orbitmq.settings import properties_text
 from orbitmq.transport.errors import TlsError, TransportError
 from orbitmq.wire import all_headers as headers
@@ -47,11 +47,11 @@ class BrokerAdmin:
             NameServerError: no name server answers.
         """
 
-        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | OrbitError]:
             try:
                 return broker, await self.runtime(broker.address)
             except (BrokerError, TransportError, WireError) as error:
-                return broker, str(error)
+                return broker, error
 
         return states(await asyncio.gather(*map(status, await self._cluster.brokers())))
 
@@ -65,11 +65,11 @@ class BrokerAdmin:
             NameServerError: no name server answers.
         """
 
-        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | str]:
+        async def status(broker: BrokerInfo) -> tuple[BrokerInfo, Mapping[str, str] | OrbitError]:
             try:
                 told = await self.runtime(broker.address)
             except FAILURES as error:
-                return broker, str(error)
+                return broker, error
             if broker.is_master and FOLLOWERS not in told:
                 with suppress(*FAILURES):  # brokers before 5.0 have no such request
                     answer = await self._cluster.ask(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from orbitmq.admin.model import BrokerInfo, BrokerState
+from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.message.numbers import whole_number
 from orbitmq.transport.address import parse_address
 from orbitmq.wire.bodies.ha import HARuntimeInfo
@@ -26,23 +27,23 @@ class _Follower:
     silent: float | None
 
 
-def states(answers: Sequence[tuple[BrokerInfo, Status | str]]) -> list[BrokerState]:
-    """The state of each broker. An answer is its brokerStatus, or the reason why there is none."""
+def states(answers: Sequence[tuple[BrokerInfo, Status | OrbitError]]) -> list[BrokerState]:
+    """The state of each broker. An answer is its brokerStatus, or the error that came instead."""
     alone = [_alone(broker, answer) for broker, answer in answers]
     followers = {
         (broker.cluster, broker.name): _followers(answer)
         for broker, answer in answers
-        if not isinstance(answer, str) and answer.get("brokerActive") == "true"
+        if not isinstance(answer, OrbitError) and answer.get("brokerActive") == "true"
     }
     return [
         _beside(state, alone, followers.get((state.broker.cluster, state.broker.name), {})) for state in alone
     ]
 
 
-def _alone(broker: BrokerInfo, status: Status | str) -> BrokerState:
+def _alone(broker: BrokerInfo, status: Status | OrbitError) -> BrokerState:
     role = "master" if broker.is_master else "slave"
-    if isinstance(status, str):
-        return BrokerState(broker, role, problem=status)
+    if isinstance(status, OrbitError):
+        return BrokerState(broker, role, problem=str(status), refuses=isinstance(status, BrokerError))
     return BrokerState(
         broker,
         status.get("brokerRoleNow", role),

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from orbitmq.admin.answers import Answers, Partial
+from orbitmq.admin.answers import Answers, Partial, lacking
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, no_master, side_by_side
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant, instant_ms
-from orbitmq.errors import BrokerError
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
@@ -176,9 +175,7 @@ class DeadLetterAdmin:
         holders = [broker for broker, count in counts.items() if count]
         if not holders:
             stats.partial(None, f"no broker that answers has dead letters of group {group}").whole()
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"group {group} has no dead letters", leaders[0].address
-            )
+            raise lacking(ResponseCode.TOPIC_NOT_EXIST, f"group {group} has no dead letters", leaders)
         if rate is not None and rate > len(holders):
             request = replace(request, rate=rate // len(holders))
 
@@ -239,9 +236,8 @@ class DeadLetterAdmin:
         if not chosen:
             found.partial(None, f"no broker that answers has a redrive of group {group} under way").whole()
             brokers = await self._cluster.leaders()
-            raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND, f"no redrive of group {group} is under way", brokers[0].address
-            )
+            text = f"no redrive of group {group} is under way"
+            raise lacking(ResponseCode.QUERY_NOT_FOUND, text, brokers)
         command = headers.ChangeRedriveRequest(group=group, action=action.value).command()
         answers = await self._cluster.ask_all(
             chosen, command, lambda _, answer: _job(Redrive.decode(answer.body))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from orbitmq.admin.answers import IncompleteError, Partial
+from orbitmq.admin.answers import IncompleteError, Partial, lacking
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient
 from orbitmq.admin.group_model import Move
 from orbitmq.admin.model import BrokerInfo
-from orbitmq.errors import BrokerError, ValidationError
+from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.stats import TopicStatsTable
@@ -90,9 +90,7 @@ class GroupMoves:
         answers = await self._cluster.at_each(brokers, planned)
         found = [moves for _, moves in answers.pairs if moves is not None]
         if not (found or answers.left_out):
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers[0].address
-            )
+            raise lacking(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}", brokers)
         return answers.partial(_sorted(move for moves in found for move in moves))
 
     async def _moves(self, broker: BrokerInfo, group: str, targets: Targets) -> Sequence[Move]:

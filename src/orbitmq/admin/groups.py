@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orbitmq.admin.answers import Partial
+from orbitmq.admin.answers import Partial, lacking
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, side_by_side
 from orbitmq.admin.group_model import Conflict, GroupDetails, Member, Move, QueueLag, Subscription
@@ -403,6 +403,4 @@ def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int, *, online:
 
 def unknown_group(group: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
     """The error when no broker knows the group."""
-    return BrokerError(
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", brokers[0].address
-    )
+    return lacking(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", brokers)

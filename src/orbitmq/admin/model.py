@@ -59,8 +59,9 @@ class BrokerState:
         silent: seconds since the slave's last report to its master, when that is too long; else 0.
         special_services: whether this broker delivers delayed messages and checks transactions.
         epoch: the version of its tables, which grows with each change of the master.
-        problem: why the broker does not answer; empty: it answers.
+        problem: why the broker does not answer, or refuses; empty: it answers.
         disk_used: used share, 0 to 1, of the file system with its message log.
+        refuses: whether the broker answers, and refuses to say more; ``problem`` is its reason.
     """
 
     broker: BrokerInfo
@@ -74,6 +75,7 @@ class BrokerState:
     problem: str = ""
     silent: float | None = None
     disk_used: float | None = None
+    refuses: bool = False
 
 
 @dataclass(frozen=True, slots=True)

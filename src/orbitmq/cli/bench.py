@@ -17,6 +17,7 @@ from orbitmq.cli.command import Views, command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import Tell, progress
 from orbitmq.cli.reading import read
+from orbitmq.cli.tls_words import as_options
 from orbitmq.cli.values import at_least
 from orbitmq.cli.view import Columns, Table, View
 from orbitmq.cli.where import Servers
@@ -262,7 +263,7 @@ class _Sender:
                 if not self._goes_on:
                     raise
                 self._measured.failed += 1
-                self._measured.last_failure = str(error)
+                self._measured.last_failure = as_options(str(error))
                 continue
             self._sent += count
             self._times.append(self._clock.monotonic() - begin)

@@ -13,8 +13,9 @@ from orbitmq.cli.app import Group, OfTopic, make_app
 from orbitmq.cli.command import command
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.times import time_ms
+from orbitmq.cli.tls_words import as_options
 from orbitmq.cli.values import at_least
-from orbitmq.cli.view import View
+from orbitmq.cli.view import View, left_out_row
 from orbitmq.durations import instant, since_1970_ms
 from orbitmq.runtime.system import SystemClock
 from orbitmq.wording import counted
@@ -113,14 +114,14 @@ def _view(
         "state": state.name,
         "text": shown,
         "figures": {figure.name: figure.value for figure in figures},
-        "left_out": [{"broker": one.name, "address": one.address, "reason": one.reason} for one in left_out],
+        "left_out": [left_out_row(one) for one in left_out],
     }
     return View(facts, lines=[f"{state.name}: {shown}{measured}"], code=state)
 
 
 def _clean(text: str) -> str:
     """One line; a stroke would begin the numbers."""
-    return " ".join(text.split()).replace("|", "/")
+    return " ".join(as_options(text).split()).replace("|", "/")
 
 
 def _limits(warn: float, critical: float | None, name: str = "") -> None:
@@ -200,7 +201,7 @@ async def broker(
     if len(found) < at_least:
         few = f"{counted(len(found), 'broker')} registered, {at_least} expected"
         problems.insert(0, (State.CRITICAL, few if name is None else f"{name}: {few}"))
-    silent = sum(bool(state.problem) for state in found)
+    silent = sum(bool(state.problem) and not state.refuses for state in found)
     well = f"{counted(len(found), 'broker')} {'answers' if len(found) == 1 else 'answer'}"
     text = "; ".join(problem for _, problem in problems) or well
     figures = [Figure("brokers", len(found)), Figure("silent", silent)]
@@ -221,7 +222,9 @@ def _problems(found: Sequence[BrokerState]) -> list[tuple[State, str]]:
         who = placed(
             f"{state.broker.name} (id {state.broker.broker_id})", state.broker.address, state.problem
         )
-        if state.problem:
+        if state.refuses:
+            problems.append((State.UNKNOWN, f"{who} refuses: {state.problem}"))
+        elif state.problem:
             problems.append((State.CRITICAL, f"{who} does not answer: {state.problem}"))
         elif state.in_sync is False:
             problems.append((State.WARNING, f"{who} is not in sync"))
@@ -287,7 +290,8 @@ async def disk(admin: Admin, name: Name = None, /, *, warn: Warn = 75, critical:
     for state in found:
         who = f"{state.broker.name}-{state.broker.broker_id}"
         if state.disk_used is None:
-            why = "does not answer" if state.problem else "does not say how full its disk is"
+            dumb = "refuses" if state.refuses else "does not answer"
+            why = dumb if state.problem else "does not say how full its disk is"
             unknown.append(f"{who} {why}")
         else:
             figures.append(Figure(who, round(state.disk_used * 100, 1), "%", warn, critical))

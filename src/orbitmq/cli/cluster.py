@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import Flag, make_app
 from orbitmq.cli.command import Views, command
+from orbitmq.cli.tls_words import as_options
 from orbitmq.cli.view import Columns, Line, Row, Table, View, plain, same
 from orbitmq.cli.where import Servers
 
@@ -24,11 +25,15 @@ def _in_sync(row: Row) -> str | None:
     return f"{shown}, silent {row['silent']:.1f} s" if shown and row["silent"] else shown
 
 
+def _silence(row: Row) -> str:
+    return "refuses" if row["refuses"] else "does not answer"
+
+
 COLUMNS: Columns = {
     **same("cluster", "broker"),
     "id": "broker_id",
     "address": "address",
-    "role": lambda row: f"{row['role']}, does not answer" if row["problem"] else row["role"],
+    "role": lambda row: f"{row['role']}, {_silence(row)}" if row["problem"] else row["role"],
     **same("log end", "lag bytes"),
     "lag s": "lag",
     "in sync": _in_sync,
@@ -109,4 +114,4 @@ def _plain(state: BrokerState) -> dict[str, Any]:
     found = plain(state)
     broker = found.pop("broker")
     return {"cluster": broker["cluster"], "broker": broker["name"], "broker_id": broker["broker_id"],
-            "address": broker["address"], **found}  # fmt: skip
+            "address": broker["address"], **found, "problem": as_options(state.problem)}  # fmt: skip

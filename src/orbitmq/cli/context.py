@@ -137,7 +137,7 @@ def _check(made: Context) -> None:
     if not parse_source(made.name_servers):
         raise UsageError("--name-servers: there is no address in it")
     given = {option: value for option, value in keys.items() if value}
-    identity_of(given, SystemHost(), {"tlsCa": "--ca", "tlsCert": "--cert", "tlsKey": "--key"})
+    identity_of(given, SystemHost(), contexts.OPTIONS)
 
 
 @app.command(name="list")

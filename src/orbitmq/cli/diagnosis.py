@@ -46,8 +46,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One broker. ``problem``: why it did not answer; ``asked_ms``, ``answered_ms``: when its status was
-    asked for, and came."""
+    """One broker. ``problem``: why it did not answer, or refused (``refuses``).
+    ``asked_ms``, ``answered_ms``: when its status was asked for, and came."""
 
     broker: BrokerInfo
     problem: str = ""
@@ -55,6 +55,7 @@ class Seen:
     answered_ms: int = 0
     status: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    refuses: bool = False
 
 
 def findings(machine: Machine, brokers: Sequence[Seen]) -> list[Finding]:
@@ -93,6 +94,11 @@ def _versions(brokers: Sequence[Seen]) -> Iterator[Finding]:
 def _of_broker(seen: Seen) -> Iterator[Finding]:
     broker = seen.broker
     where = f"{broker.name}:{broker.broker_id}"
+    if seen.refuses:
+        yield Finding("address", where, f"{broker.address} answers")
+        fix = "run it as a user with the right: orbitmq acl allow USER --resource 'Cluster:*' Get"
+        yield Finding("rights", where, f"it refuses: {seen.problem}", fix)
+        return
     if seen.problem:
         fix = "start it; or, when it runs, set brokerIP1 to an address that clients reach, or open the port"
         who = "it" if broker.address in seen.problem else broker.address

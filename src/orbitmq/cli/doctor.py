@@ -11,6 +11,7 @@ from orbitmq.cli.command import command
 from orbitmq.cli.diagnosis import Finding, Machine, Seen, findings
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import json_text
+from orbitmq.cli.tls_words import as_options
 from orbitmq.cli.view import Columns, Table, View, plain, same
 from orbitmq.wording import counted, masked
 
@@ -68,7 +69,7 @@ async def doctor(admin: Admin, /, *, bundle: str | None = None) -> View:
 
 
 async def _look(admin: Admin, broker: BrokerInfo) -> Seen:
-    from orbitmq.errors import OrbitError
+    from orbitmq.errors import BrokerError, OrbitError
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock
@@ -77,7 +78,8 @@ async def _look(admin: Admin, broker: BrokerInfo) -> Seen:
         status = await admin.brokers.runtime(broker.address)
         answered_ms = clock.now_ms()
     except OrbitError as error:
-        return Seen(broker, str(error))
+        problem = as_options(str(error))
+        return Seen(broker, problem, refuses=isinstance(error, BrokerError))
     try:
         settings = await admin.brokers.settings(broker.address)
     except OrbitError:  # a refusal: a door that is not open

@@ -8,6 +8,8 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from orbitmq.cli.tls_words import as_options
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -44,7 +46,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if _ours(error):
         classes = {each.__name__ for each in type(error).__mro__}
         code = EXIT_USAGE if classes & _WRONG_INPUT else EXIT_FAILED
-        return _one_line(str(error)) or type(error).__name__, code
+        return _one_line(as_options(str(error))) or type(error).__name__, code
     return (
         f"unexpected {type(error).__name__}: {_one_line(str(error))} (set {DEBUG}=1 to see where)",
         EXIT_FAILED,

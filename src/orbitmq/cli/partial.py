@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
+from orbitmq.cli.tls_words import as_options
 
 if TYPE_CHECKING:
     from orbitmq.admin import LeftOut, Partial
@@ -41,7 +42,7 @@ def whole(answer: Partial[T]) -> T:
 def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:
     """Print the brokers that did not answer, and what is missing of them. Returns the exit code."""
     for one in left_out:
-        print(f"{one}; {what} not shown", file=sys.stderr)
+        print(f"{as_options(str(one))}; {what} not shown", file=sys.stderr)
     return EXIT_FAILED if left_out else EXIT_OK
 
 
@@ -51,7 +52,7 @@ def tell_not_done(
     """Print the brokers at which a change was not made, and how to finish it. Returns the exit code."""
     for one in left_out:
         outcome = "it may still do it" if one.uncertain else "it was not done there"
-        print(f"{one}; {outcome}", file=sys.stderr)
+        print(f"{as_options(str(one))}; {outcome}", file=sys.stderr)
     if left_out:
         print(finish, file=sys.stderr)
     return EXIT_FAILED if left_out else EXIT_OK

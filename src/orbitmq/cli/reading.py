@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from orbitmq.cli.tls_words import as_options
+
 if TYPE_CHECKING:
     from orbitmq.admin import LeftOut
     from orbitmq.cli.where import Servers
@@ -58,5 +60,5 @@ async def read(reader: Reader, lost: list[LeftOut]) -> AsyncGenerator[Sequence[R
 
 def _tell_broker(broker: str, error: Exception | None) -> None:
     """One line when a broker that is followed is lost, or answers again."""
-    text = "answers again" if error is None else f"{error}; trying again"
+    text = "answers again" if error is None else f"{as_options(str(error))}; trying again"
     print(f"{broker}: {text}", file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from orbitmq.cli.failures import EXIT_FAILED, EXIT_OK
 from orbitmq.cli.formats import shown
 from orbitmq.cli.output import fitted, print_json, rich_table, table
 from orbitmq.cli.partial import tell_not_done, tell_not_shown
+from orbitmq.cli.tls_words import as_options
 from orbitmq.message.model import MessageQueue
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ class View:
     def as_json(self) -> dict[str, Any]:
         """The JSON object. ``left_out`` is always there."""
         tables = {table.name: [plain(row) for row in table.rows] for table in self.tables if table.name}
-        left_out = [
-            {"broker": one.name, "address": one.address, "reason": one.reason} for one in self.left_out
-        ]
+        left_out = [left_out_row(one) for one in self.left_out]
         found = {**{key: plain(value) for key, value in self.facts.items()}, **tables}
         return found | {"left_out": found.get("left_out", left_out)}
 
@@ -108,7 +107,7 @@ class View:
         else:
             self.print()
         for note in self.notes:
-            print(note, file=sys.stderr)
+            print(as_options(note), file=sys.stderr)
         if self.missing is None:
             code = tell_not_done(self.left_out, self.finish)
         else:
@@ -194,7 +193,7 @@ class Screen:
         elif line.text is not None:
             print(line.text, flush=True)
         if line.note:
-            print(line.note, file=sys.stderr, flush=True)
+            print(as_options(line.note), file=sys.stderr, flush=True)
         return EXIT_FAILED if line.failed else EXIT_OK
 
     def replace(self, view: View) -> None:
@@ -235,6 +234,11 @@ def listed(facts: Mapping[str, object]) -> list[str]:
     """A line for each fact, the values below each other."""
     width = max(map(len, facts))
     return [f"{name:<{width}}  {_cell({name: value}, name)}" for name, value in facts.items()]
+
+
+def left_out_row(one: LeftOut) -> Row:
+    """A server that did not answer, as JSON has it."""
+    return {"broker": one.name, "address": one.address, "reason": as_options(one.reason)}
 
 
 def plain(value: object) -> Any:

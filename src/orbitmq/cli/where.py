@@ -98,7 +98,8 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
     if name_servers is None and (named or not host.variable(NAMESRV_ADDR)):
         name, name_servers, given = _of_context(host, context, with_keys=with_keys)
     addresses = shown(name_servers_of(name_servers, host))
-    identity = identity_of(given, host)
+    called = {option: f"{one} of context {name}" for option, one in contexts.OPTIONS.items()}
+    identity = identity_of(given, host, called)
     java_options.refuse_tls_of_tool(spoken=identity.tls is not None)
     return Servers(addresses, identity.credentials, identity.tls, name)
 

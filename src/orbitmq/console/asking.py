@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from orbitmq.admin import Admin, BrokerInfo, IncompleteError, LeftOut, Partial, TopicLag
 from orbitmq.console.model import Page
-from orbitmq.errors import BrokerError
+from orbitmq.errors import BrokerError, OrbitError
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.errors import WireError
 
@@ -90,20 +90,20 @@ class Sight:
         value: T = found
         return value
 
-    async def statuses(self) -> Sequence[tuple[BrokerInfo, Status | str]]:
-        """The runtime information of each live broker, or why it is missing."""
+    async def statuses(self) -> Sequence[tuple[BrokerInfo, Status | OrbitError]]:
+        """The runtime information of each live broker, or the error that came instead."""
         return await self._shared("statuses", self._statuses)
 
     async def topic_lags(self) -> Partial[Sequence[TopicLag]]:
         """The lag of each group by topic and broker; empty when no broker answers."""
         return await self._shared("lags", lambda: optional(self.admin.groups.topic_lags(), ()))
 
-    async def _statuses(self) -> Sequence[tuple[BrokerInfo, Status | str]]:
-        async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Status | str]:
+    async def _statuses(self) -> Sequence[tuple[BrokerInfo, Status | OrbitError]]:
+        async def one(broker: BrokerInfo) -> tuple[BrokerInfo, Status | OrbitError]:
             try:
                 return broker, await self.admin.brokers.runtime(broker.address)
             except (BrokerError, TransportError, WireError) as error:
-                return broker, str(error)
+                return broker, error
 
         return await asyncio.gather(*map(one, await self.admin.brokers.list()))
 

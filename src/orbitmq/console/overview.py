@@ -13,6 +13,7 @@ from orbitmq.console.asking import Sight, Status
 from orbitmq.console.disks import LEAST_MS, Outlook
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said, span_text
+from orbitmq.errors import OrbitError
 
 TOP: Final = 10
 # From here on a disk is worth a word: brokers delete old messages from 0.75 on and refuse new ones from 0.9.
@@ -122,11 +123,13 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
     ]
 
 
-def broker_rows(told: Sequence[tuple[BrokerInfo, Status | str]], history: History, now_ms: int) -> list[Row]:
+def broker_rows(
+    told: Sequence[tuple[BrokerInfo, Status | OrbitError]], history: History, now_ms: int
+) -> list[Row]:
     """A row for each broker; its figures are noted in the history."""
     rows = []
     for state, (broker, answer) in zip(states(told), told, strict=True):
-        status = {} if isinstance(answer, str) else answer
+        status = {} if isinstance(answer, OrbitError) else answer
         rows.append(broker_row(state, status, history.disks.note(now_ms, broker.address, status)))
     history.note_brokers(now_ms, rows)
     return rows

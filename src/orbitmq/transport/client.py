@@ -197,9 +197,7 @@ class RemotingClient:
             ValidationError: this client does not speak TLS, or the address is none.
         """
         if self._tls is None:
-            raise ValidationError(
-                "TLS is off: give tls=Tls(ca=...), to orbitmq a --context that has --ca, or ORBITMQ_TLS_CA"
-            )
+            raise ValidationError("TLS is off: give tls=Tls(ca=...)")
         from orbitmq.runtime.client_tls import valid_until_ms
 
         self.use_here()
