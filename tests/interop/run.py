@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import table
-from benchmarks.servers import PeerUnavailableError, ServerError, apache_classpath, left_out
+from benchmarks.servers import PEER_VERSION, PeerUnavailableError, ServerError, apache_classpath, left_out
 from tests.interop import (
     access_cells,
     acting_cells,
@@ -242,8 +242,13 @@ SHORT_DISK = (
     "open transactions, ours to apache",
     "messages in flight, apache to ours with kill -9",
 )
-SHORT_REPLICAS = ("ours copies apache 5.5.0", "apache 5.5.0 copies ours")
+SHORT_REPLICAS = (
+    "ours copies apache 5.5.0",
+    "apache 5.5.0 copies ours",
+    f"proxy {PEER_VERSION} with users in front of ours",
+)
 SHORT_SECURED = (
+    "Java clients as users of certificates",
     "Java clients, ours with TLS",
     "java 5.5.0, ours with ACL 2.0",
     "java 4.9.7, ours with ACL 1.0, briefly",

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.certificates import Authority
 from tests.interop import java_cells
-from tests.interop.world import CellError, Place, World, check, equal, wait_registered
+from tests.interop.java_cells import expected, same_messages
+from tests.interop.world import CellError, Fact, Place, World, check, equal, wait_registered
 
 from orbitmq import (
     ConsumeFrom,
@@ -392,7 +393,47 @@ def tls_of_ours(world: World) -> None:
         asyncio.run(_clients(world, place, pops=True, tls=good))
 
 
+def certificate_user(world: World) -> None:
+    """Java programs without keys are the users of their certificates at our broker."""
+    authority = Authority(world.folder / "tls-users")
+    server = authority.issue("mq-1")
+    servers = tls_servers(authority.ca, server.cert, server.key)
+    # The broker's own certificate names no user: it signs with its keys.
+    named = {**ACL_2, "tls.server.clientCertificateUser": "cn"}
+
+    def properties(name: str) -> dict[str, str]:
+        made = authority.issue(name)
+        return tls_clients(authority.ca, made.cert, made.key)
+
+    with secured(world, "ours", named, servers) as place:
+        operator = authority.issue("operator")
+        tls = Tls(ca=authority.ca, cert=operator.cert, key=operator.key)
+        asyncio.run(_make_user(place, tls))
+        asyncio.run(make_topics(place, tls))
+        sends = {"ns": place.ns, "how": "async", "count": 5}
+        with java_options(**properties(APP.access_key)):
+            sent = world.facts("Send", topic=OPEN, **sends)
+            equal([fact["status"] for fact in sent], ["SEND_OK"] * 5, "sends of the certificate's user")
+            group = world.fresh("java_group")
+            taken = world.facts("Receive", ns=place.ns, topic=OPEN, group=group, count=5)
+            same_messages(taken, expected("async", 5))
+            refused = world.facts("Send", topic=CLOSED, refused=1, **sends)
+        _all_refused(
+            refused, f"CODE: 16  DESC: User:{APP.access_key} has no permission to access Topic:{CLOSED}"
+        )
+        with java_options(**properties("stranger")):
+            refused = world.facts("Send", topic=OPEN, refused=1, **sends)
+        _all_refused(refused, "CODE: 16  DESC: User:stranger of the client's certificate is unknown.")
+
+
+def _all_refused(facts: list[Fact], words: str) -> None:
+    for fact in facts:
+        equal(fact["fact"], "refused", f"a send, {words!r}")
+        check(words in fact["error"], f"{words!r} is not in: {fact}")
+
+
 CELLS: dict[str, Callable[[World], None]] = {
+    "Java clients as users of certificates": certificate_user,
     "our clients, 5.5.0 with ACL 2.0": acl_2,
     "our clients, 4.9.7 with ACL 1.0": acl_1,
     "our clients, 5.5.0 with TLS": tls,

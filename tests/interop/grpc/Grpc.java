@@ -6,7 +6,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
+import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -14,7 +17,10 @@ import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
 
-/** RocketMQ's own gRPC client: rounds of sends, a recall, receives and acknowledgements, each call timed. */
+/**
+ * RocketMQ's own gRPC client: rounds of sends, a recall, receives and acknowledgements, each call timed.
+ * With ak and sk, it signs its calls. With refused, an error is the fact "refused".
+ */
 public final class Grpc {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final int MESSAGES = 10;
@@ -27,8 +33,12 @@ public final class Grpc {
         Map<String, String> options = Facts.options(args);
         String topic = options.get("topic");
         String delayed = options.get("delayed");
-        ClientConfiguration configuration = ClientConfiguration.newBuilder()
-            .setEndpoints(options.get("endpoints")).enableSsl(false).setRequestTimeout(Duration.ofSeconds(10)).build();
+        ClientConfigurationBuilder building = ClientConfiguration.newBuilder()
+            .setEndpoints(options.get("endpoints")).enableSsl(false).setRequestTimeout(Duration.ofMinutes(1));
+        if (options.containsKey("ak")) {
+            building.setCredentialProvider(new StaticSessionCredentialsProvider(options.get("ak"), options.get("sk")));
+        }
+        ClientConfiguration configuration = building.build();
         Map<String, FilterExpression> subscriptions = new HashMap<>();
         subscriptions.put(topic, FilterExpression.SUB_ALL);
         subscriptions.put(delayed, FilterExpression.SUB_ALL);
@@ -40,6 +50,11 @@ public final class Grpc {
             for (int round = 0; round < Integer.parseInt(options.get("rounds")); round++) {
                 round(round, producer, consumer, topic, delayed);
             }
+        } catch (ClientException | IllegalStateException refusal) {
+            if (!options.containsKey("refused")) {
+                throw refusal;
+            }
+            Facts.say("refused", "error", refusal, "cause", refusal.getCause());
         }
         Facts.say("done");
         System.exit(0);
