@@ -1,6 +1,6 @@
 """Which commands the clients of RocketMQ 5 carry out on their Telemetry streams, by language. Pure.
 
-A client does not say what it can do. Commands that it does not know are ignored, or end its stream.
+A client does not announce its abilities. It ignores a command that it does not know, or ends its stream.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 from orbitmq.gateway.schema import ClientType
 from orbitmq.wire.command import Language
 
-# Push consumers of these languages hand a message to their listener when asked.
+# Push consumers of these languages carry out VerifyMessageCommand: their listener consumes the message.
 VERIFYING: Final = frozenset({Language.JAVA, Language.CPP, Language.DOTNET})
-# These give a dump of their threads; Node's is a placeholder.
+# Clients of these languages carry out PrintThreadStackTraceCommand; Node's dump is a placeholder.
 DUMPING: Final = VERIFYING | {Language.NODE_JS, Language.GO}
-# From these versions on a client makes a new connection when asked.
+# The first version of each language whose clients carry out ReconnectEndpointsCommand.
 _RECONNECTING: Final[Mapping[Language, tuple[int, ...]]] = {
     Language.JAVA: (5, 1, 0),
     Language.GO: (5, 1, 4),
@@ -24,17 +24,17 @@ _RECONNECTING: Final[Mapping[Language, tuple[int, ...]]] = {
 
 
 def verifies(language: Language, kind: int) -> bool:
-    """Whether a client consumes a message on request."""
+    """Whether a client carries out VerifyMessageCommand."""
     return kind == ClientType.PUSH_CONSUMER and language in VERIFYING
 
 
 def dumps(language: Language) -> bool:
-    """Whether a client gives a dump of its threads."""
+    """Whether a client carries out PrintThreadStackTraceCommand."""
     return language in DUMPING
 
 
 def reconnects(language: Language, version: str) -> bool:
-    """Whether a client carries out ReconnectEndpoints."""
+    """Whether a client carries out ReconnectEndpointsCommand."""
     first = _RECONNECTING.get(language)
     return first is not None and numbers_of(version) >= first
 

@@ -66,7 +66,7 @@ def _answer(entry: schema.AckMessageEntry, reply: Reply, error: Exception | None
 
 
 def not_kept(answer: bytes, error: Exception) -> bytes:
-    """The answer to an acknowledgement that the disk may have lost, instead of this good one."""
+    """A good answer, changed to one for an acknowledgement that the disk may have lost."""
     response = parse(schema.AckMessageResponse, answer)
     end = _status(error)
     response.status.CopyFrom(end)

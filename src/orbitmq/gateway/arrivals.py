@@ -1,6 +1,6 @@
-"""Which answers of a connection have arrived: behind each goes a PING, which the client acknowledges.
+"""Finds out which answers of a connection have arrived: the client acknowledges a PING sent behind them.
 
-HTTP/2 is read in order, so that the acknowledgement covers all that was sent before the PING. One PING of a
+A client reads HTTP/2 in order, so its acknowledgement covers all that was sent before the PING. One PING of a
 connection is under way at a time.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 # A client that acknowledges nothing for this time counts as gone, like a client that makes no call for it.
 ARRIVED_SECONDS: Final = 40.0
-# Answers that a client may leave unacknowledged while it goes on receiving; older ones count as lost.
+# Answers that a client may leave unacknowledged; each further one counts as lost.
 MAX_ANSWERS: Final = 10_000
 
 # Called once: with True when the client has the whole answer, with False when it may not have it.
@@ -23,8 +23,8 @@ class Arrivals:
     """The answers of one connection whose arrival at the client is watched.
 
     Args:
-        ping: sends a PING with this number, behind all that was sent.
-        done: called when no answer is on its way any more.
+        ping: sends a PING with this number, behind all frames sent so far.
+        done: called when no answer is unacknowledged any more.
     """
 
     def __init__(self, ping: Callable[[int], None], done: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class Arrivals:
         return len(self._before) + len(self._behind)
 
     def add(self, stream: int, arrival: Arrival) -> None:
-        """The whole answer of a stream was sent."""
+        """Watch the answer of a stream, all of which was sent."""
         if len(self) >= MAX_ANSWERS:
             arrival(False)
         elif self._before:
@@ -50,12 +50,12 @@ class Arrivals:
             self._send()
 
     def acknowledged(self, number: int) -> None:
-        """The client acknowledges a PING."""
+        """Handle the client's acknowledgement of a PING."""
         if number == self._number and self._before:
             self._end_all(arrived=True)
 
     def reset(self, stream: int) -> None:
-        """The client has given up a stream before its answer came."""
+        """Count the answer of a stream as lost: the client has reset the stream."""
         arrival = self._before.pop(stream, None) or self._behind.pop(stream, None)
         if arrival is None:
             return
@@ -64,7 +64,7 @@ class Arrivals:
             self._next()
 
     def end(self) -> None:
-        """The connection has ended."""
+        """Count all answers as lost: the connection has ended."""
         self._before.update(self._behind)
         self._behind.clear()
         if self._before:
@@ -78,7 +78,7 @@ class Arrivals:
         self._timer = asyncio.get_running_loop().call_later(ARRIVED_SECONDS, self._end_all, False)
 
     def _end_all(self, arrived: bool) -> None:
-        """All answers before the PING have arrived, or count as lost."""
+        """Report all answers before the PING as arrived or lost."""
         ended = self._before
         self._before = {}
         self._next()
@@ -86,7 +86,7 @@ class Arrivals:
             arrival(arrived)
 
     def _next(self) -> None:
-        """Nothing is before a PING any more: send the next one behind the other answers."""
+        """Send the next PING, behind the answers that were sent after the last one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

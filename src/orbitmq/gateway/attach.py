@@ -1,4 +1,4 @@
-"""Adds the gRPC door to a broker. Imports no library: a broker without gRPC clients loads none."""
+"""Adds the gRPC door to a broker. Imports no gRPC library: a broker loads it for its first gRPC client."""
 
 from __future__ import annotations
 

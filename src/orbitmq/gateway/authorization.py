@@ -2,8 +2,8 @@
 
     MQv2-HMAC-SHA1 Credential=<access key>[/...], SignedHeaders=x-mq-date-time, Signature=<hex digits>
 
-The signature is the HMAC-SHA1 of the header x-mq-date-time, and covers nothing else. That time ends in Z, and
-is the local time of Java's and Python's clients: a server that refuses old ones has to allow 14 hours.
+The signature is the HMAC-SHA1 of the header x-mq-date-time, and covers nothing else. That time ends in Z, but
+Java's and Python's clients write their local time: a server that refuses old times has to allow 14 hours.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class GrpcStatus(IntEnum):
     UNAUTHENTICATED = 16
 
 
-# The headers of a call that waits: they have been read, and would take 1 KB.
+# Replaces the headers of a call that waits without a task: they have been read, and would hold 1 KB.
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -46,7 +46,7 @@ class CallError(Exception):
 
     Attributes:
         status: the status.
-        message: what the client reads beside it.
+        message: the text that the client gets with it (grpc-message).
     """
 
     def __init__(self, status: GrpcStatus, message: str) -> None:
@@ -59,8 +59,8 @@ class Call(Protocol):
     """One call of a client.
 
     Attributes:
-        method: ``SendMessage``: what follows /apache.rocketmq.v2.MessagingService/ in the path.
-        metadata: the request's headers, their names in lower case; empty when a call waits without a task.
+        method: such as ``SendMessage``: what follows /apache.rocketmq.v2.MessagingService/ in the path.
+        metadata: the request's headers, their names in lower case; empty while the call waits without a task.
         peer: the client's address, host:port.
         certificate: the user that the client's certificate names.
         timeout_ms: from the header grpc-timeout; None when there is none.
@@ -81,10 +81,10 @@ class Call(Protocol):
     def certificate(self) -> CertificateName: ...
 
     def when_gone(self, function: Callable[[], object] | None) -> None:
-        """Call this function, instead of another one, when the call is gone; at once if it is gone already.
+        """Set the one function that is called when the call is gone; called at once if it is gone already.
 
         Args:
-            function: None: call nothing.
+            function: None: nothing is called.
         """
         ...
 
@@ -105,7 +105,7 @@ class Call(Protocol):
         ...
 
     async def write_framed(self, data: bytes) -> None:
-        """As :meth:`write`, for messages that have gRPC's prefix already."""
+        """As :meth:`write`, for messages that already have gRPC's prefix of 5 bytes."""
         ...
 
     def reply_framed(self, data: bytes) -> None:
@@ -113,14 +113,14 @@ class Call(Protocol):
         ...
 
     def go_on(self, handler: Handler) -> None:
-        """Go on with a call without a task in a task, by this handler."""
+        """Give a call that has no task one, which runs this handler."""
         ...
 
     def put(self, message: bytes) -> None:
-        """Begin to send a message of a call with a listener.
+        """Begin to send a message to the client of a call that has a listener.
 
-        ``wrote`` of the listener is called when all of it is sent, perhaps before this method returns. No
-        other message may be put before that.
+        ``wrote`` of the listener is called when the whole message is sent, perhaps before this method
+        returns. The next message may be put only after that.
 
         Raises:
             CallError: RESOURCE_EXHAUSTED, the client does not read.
@@ -132,28 +132,28 @@ class Call(Protocol):
         ...
 
     def rest(self, seconds: float) -> None:
-        """Read nothing from the client's connection for this time; what has come is handled."""
+        """Read nothing from the client's connection for this time; received calls are still handled."""
         ...
 
     def watch(self, arrival: Arrival) -> None:
-        """Call this once: when the client has the whole answer, or when that is lost or given up."""
+        """Call ``arrival`` once: when the client has the whole answer, or the answer is lost or given up."""
         ...
 
     def keep(self, more_bytes: int) -> bool:
-        """Count what is kept for the client while the call lasts, such as answers that wait to be written.
+        """Count memory that is held for the client while the call lasts, such as answers not written yet.
 
         Returns:
-            False, and it is not counted, if the connection holds too much then.
+            False if the connection would hold too much with these bytes; they are not counted then.
         """
         ...
 
 
-# Takes the one response message of a call, and ends it with OK.
+# Sends the one response message of a call, and ends the call with OK.
 Reply: TypeAlias = Callable[[bytes], None]
 
 
 class CallListener(Protocol):
-    """Receives the messages of a call that has no task, and learns of its end."""
+    """Receives the messages and the end of a call that has no task."""
 
     def came(self, message: bytes) -> None:
         """The client sent a message. A CallError ends the call."""
@@ -164,28 +164,28 @@ class CallListener(Protocol):
         ...
 
     def wrote(self) -> None:
-        """The message of the last :meth:`Call.put` is sent."""
+        """The message of the last :meth:`Call.put` has been sent."""
         ...
 
     def lost(self) -> None:
-        """The call has ended, in whatever way."""
+        """The call has ended, whoever ended it."""
         ...
 
 
 # ``begin`` of a handler: does the work of a call whose only message has come, without a task, and calls the
-# reply now or later. False: nothing was done, the call takes a task.
+# reply at once or later. Returns False when nothing was done: the call then gets a task.
 Begin: TypeAlias = Callable[[Call, bytes, Reply], bool]
-# Returning ends the call with OK, a CallError with its status, any other exception with INTERNAL.
+# Runs a call: a return ends it with OK, a CallError with its status, any other exception with INTERNAL.
 Handler: TypeAlias = Callable[[Call], Awaitable[None]]
-# Called when a call begins; None: it has given the call a task (``go_on``).
+# Called when a call begins. Returns the call's listener; None when it gave the call a task (``go_on``).
 Open: TypeAlias = Callable[[Call], CallListener | None]
 
 
 class Service(Protocol):
-    """What a gRPC client can ask.
+    """The gRPC methods that a client can call.
 
     Attributes:
-        handlers: by method. A method that is missing is answered UNIMPLEMENTED, naming itself.
+        handlers: by method. A call of any other method ends with UNIMPLEMENTED, which names the method.
         streams: by method, those whose calls have a listener.
     """
 
@@ -193,5 +193,5 @@ class Service(Protocol):
     streams: Mapping[str, Open]
 
     async def stop(self) -> None:
-        """End what waits; called once, while the connections still work."""
+        """End the calls that wait; called once, while the connections still work."""
         ...

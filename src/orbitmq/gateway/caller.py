@@ -1,4 +1,4 @@
-"""Who makes a call: what its headers and its connection say."""
+"""The client of a call, as the call's headers and its connection name it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Caller:
     Attributes:
         version: of the client's library, as the client says.
         address: host:port of its side of the connection.
-        user: the access key, else the user of its certificate; empty: it has neither.
+        user: the access key, else the user of its certificate; empty: the client has neither.
         authorization: as the client sent it, for the check; None: it sent none, or nothing is checked.
-        certificate: the user that its certificate names.
+        certificate: the user that the client's certificate names.
     """
 
     client_id: str
@@ -53,7 +53,7 @@ class Caller:
 
     @property
     def keys(self) -> str | None:
-        """The access key, None: it has none. Clients without keys send the header with an empty one."""
+        """The access key; None without one. Clients without keys send the header with an empty key."""
         return (self.authorization and self.authorization.access_key) or None
 
 
@@ -63,17 +63,18 @@ Count: TypeAlias = Callable[[Call, Caller, object], None]
 
 
 def everybody(_caller: Caller, _method: str, _request: object) -> None:
-    """Let all clients do everything."""
+    """A check that refuses no call."""
 
 
 class Callers:
-    """Names the clients of calls, and lets them in or refuses them.
+    """Finds the client of each call, and refuses the clients that the check refuses.
 
     Args:
-        seen: told the id of each client that called.
+        seen: called with the id of the client of each call.
         check: raises for a client that may not make a call.
-        count: told each call that is let in, its client and its request.
-        slow: told each refused call's error and address; returns for how long its connection is not read.
+        count: called for each call that is not refused, with its client and its request.
+        slow: called with each refused call's error and address; returns for how many seconds its connection
+            is not read.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Callers:
         """The client of this call.
 
         Args:
-            request: its message, None: the call is a stream that has begun.
+            request: its message; None for a stream that has just begun.
 
         Raises:
             RefusalError: the client sends no id, its authorization cannot be read, or it is refused.
@@ -119,7 +120,7 @@ def _caller(call: Call, *, checked: bool) -> Caller:
         )
     language = call.metadata.get("x-mq-language", "").upper()
     sent = authorization(call.metadata)
-    # Interned: the waiting calls of a client and its entry among the clients share these texts.
+    # Interned: all waiting calls of a client and its entry in GrpcClients share one copy of these texts.
     return Caller(
         intern(client_id),
         _LANGUAGES.get(language, Language.OTHER),

@@ -1,7 +1,7 @@
 """The calls of one HTTP/2 connection: each begins, is answered and ends here, with a task or without one.
 
-The connection gives it the events of its streams; it gives frames to the connection's engine. It counts what
-the calls hold, and refuses those above the limits.
+The connection passes the events of its streams to :class:`Calls`, which writes frames to the connection's
+engine. It counts the memory that the calls hold, and refuses calls above the limits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from orbitmq.gateway.shared import MAX_CALLS, Shared
 from orbitmq.gateway.streams import StreamCall
 from orbitmq.runtime.client_names import CertificateName
 
-# Sixteen bodies of 4 MiB under way. Each connection may hold this much that has arrived and was not read, and
-# as much that waits to be sent.
+# A connection holds at most this many received bytes for its calls, and as many unsent bytes for its client:
+# each as much as sixteen bodies of 4 MiB.
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 _STOPS = "the broker stops"
-# A longer time is no limit: the event loop's timer cannot be set for years.
+# A longer deadline counts as none: the event loop's timer cannot be set for years.
 _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
 
@@ -42,19 +42,19 @@ class CallLine(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write all frames."""
+        """Write all frames that the engine holds."""
         ...
 
     def flush_soon(self) -> None:
-        """Write all frames of one turn of the event loop at once."""
+        """Write the engine's frames once at the end of this turn of the event loop."""
         ...
 
     def rest(self, seconds: float) -> None:
-        """Read nothing for this time."""
+        """Read nothing from the client for this time."""
         ...
 
     def idle(self) -> None:
-        """The last call in progress has ended."""
+        """Called when the last call under way has ended."""
         ...
 
 
@@ -80,7 +80,7 @@ class Calls:
 
     @property
     def any(self) -> bool:
-        """Whether a call is under way, or the answer of one on its way."""
+        """Whether a call is under way, or an answer is not acknowledged by the client yet."""
         return bool(self._calls or self._plain or self._arrivals)
 
     @property
@@ -186,7 +186,7 @@ class Calls:
         self._shared.work.spawn(self._run(call, handler), call.method)
 
     def _listen(self, call: StreamCall, opens: Open) -> None:
-        """Begin a call whose messages come one after the other, without a task."""
+        """Begin a call that has a listener for its messages instead of a task."""
         self._wait_for(call)
         try:
             call.listener = opens(call)
@@ -198,7 +198,7 @@ class Calls:
             self._failed(call, error)
 
     def _tell(self, call: StreamCall) -> None:
-        """Give the messages of a call to its listener."""
+        """Pass the received messages of a call to its listener."""
         try:
             while call.listener is not None:
                 message = call.next()
@@ -213,7 +213,7 @@ class Calls:
             self._failed(call, error)
 
     def _begin(self, call: StreamCall, begin: Begin, handler: Handler) -> None:
-        """Go on with a call that may need no task, after a message or its end has come."""
+        """Try to answer a call without a task, after a message of it or its end has come."""
         message = call.only()
         if message is None:
             if call.ready:
@@ -237,7 +237,7 @@ class Calls:
     def go_on(self, call: StreamCall, handler: Handler) -> None:
         self._wait_no_more(call)
         if not call.counts:
-            # The call has ended already: its handler learns that from ``gone``, and counts while it runs.
+            # The call has ended already. Its handler sees that in ``gone``; the call counts while it runs.
             self._count(call)
         try:
             self._start(call, handler)
@@ -253,7 +253,7 @@ class Calls:
             self._end(call.stream)
             self._line.flush_soon()
             return
-        # The client's window is small, or it reads slowly.
+        # The client's flow-control window is too small for the answer: a task writes the rest.
         self.go_on(call, lambda call: call.write_framed(data))
 
     def refuse_waiting(self) -> None:
@@ -296,7 +296,7 @@ class Calls:
         if self._calls.get(call.stream) is not call:
             return
         if call.out:
-            # Trailers would end the message half-way.
+            # Trailers would make a message that is half sent look whole.
             self._engine.reset(call.stream, CANCEL)
         else:
             head = b"" if call.answered else requests.ANSWER
@@ -316,7 +316,7 @@ class Calls:
         self._line.flush_soon()
 
     def _all_arrived(self) -> None:
-        """The client has all answers that it was to acknowledge."""
+        """Called when no answer of this connection is unacknowledged any more."""
         self._shared.done()
         self._line.idle()
 
@@ -345,7 +345,7 @@ class Calls:
     # -- plain calls ------------------------------------------------------------------------------------
 
     def wait_for_plain(self, calls: PlainCalls) -> None:
-        """Count plain calls until their work is flushed to the disk, or has failed."""
+        """Count plain calls as waiting until their work is flushed to the disk, or has failed."""
         self._plain[calls] = None
         self._shared.waiting += 1
         self.running += len(calls.streams)
@@ -356,7 +356,7 @@ class Calls:
             calls.timer = self._loop.call_later(first / 1000, self._expire_plain, calls, first)
 
     def _expire_plain(self, calls: PlainCalls, passed_ms: int) -> None:
-        """The deadline of some of these plain calls has passed."""
+        """End those of these plain calls whose deadline has passed."""
         for stream, limit in zip(calls.streams, calls.timeouts_ms, strict=True):
             if 0 < limit <= passed_ms:
                 end = requests.trailers(GrpcStatus.DEADLINE_EXCEEDED, f"not done within {limit} ms")
@@ -369,7 +369,7 @@ class Calls:
             calls.timer = self._loop.call_later(wait_s, self._expire_plain, calls, min(later))
 
     def _forget_plain(self, calls: PlainCalls) -> bool:
-        """Stop counting these plain calls; False: they were not counted."""
+        """Stop counting these plain calls. Returns False if they were not counted."""
         if calls not in self._plain:
             return False
         del self._plain[calls]
@@ -391,7 +391,7 @@ class Calls:
         self._line.idle()
 
     def _answer_slowly(self, stream: int, data: bytes) -> None:
-        """Answer a call as its window grows."""
+        """Answer a call by a task, which writes as the stream's window grows."""
         call = StreamCall(self, stream, Request("", "a plain call", {}), None)
         call.ended = True
         self._calls[stream] = call
@@ -425,7 +425,7 @@ class Calls:
             if not sent:
                 break
             if sent == MAX_TURN_BYTES:
-                # The transport calls pause_writing when its buffer is full.
+                # Flushed here, so that the transport calls pause_writing as soon as its buffer is full.
                 self._line.flush()
         self._line.flush_soon()
         if call.out:
@@ -435,7 +435,7 @@ class Calls:
             call.sent()
 
     def push_all(self) -> None:
-        """Send what waits for windows."""
+        """Send more of the answers that wait for flow-control windows."""
         for call in list(self._writing):
             self.push(call)
 

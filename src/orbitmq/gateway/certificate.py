@@ -1,4 +1,4 @@
-"""The certificate that gRPC clients are shown: the user's, or one that the broker makes for itself."""
+"""The certificate of the gRPC ports: the configured one, or one that the broker makes for itself."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from orbitmq.runtime.turns import Turns
 if TYPE_CHECKING:
     import ssl
 
-# gRPC clients ask for HTTP/2 by this name; Java's clients leave when the answer lacks it.
+# gRPC clients request HTTP/2 by this name; Java's clients disconnect when the server does not select it.
 ALPN = ("h2",)
 
 
 class Certificate:
     """The certificate of the gRPC ports.
 
-    ``tlsCertPath`` and ``tlsKeyPath``, else that of the broker's own TLS (``tls.server.certPath``): both are
-    read again when they change. Without them a self-signed one, made for the first TLS client, once, and kept
-    beside the data, readable by this user only. ``tlsTestModeEnable=false`` forbids that. The settings
-    of the broker's own TLS decide whether clients need TLS and a certificate.
+    It is read from ``tlsCertPath`` and ``tlsKeyPath``, else from the files of the broker's own TLS
+    (``tls.server.certPath``), and again when the files change. Without either setting the broker makes a
+    self-signed one for its first TLS client, and keeps it beside the data, readable by its own user only;
+    ``tlsTestModeEnable=false`` forbids that. The settings of the broker's own TLS decide whether clients need
+    TLS and a certificate.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, tls: ServerTls) -> None:
@@ -41,12 +42,12 @@ class Certificate:
 
     @property
     def ends_ms(self) -> int | None:
-        """When the certificate of ``tlsCertPath`` ends, milliseconds since the epoch."""
+        """When the certificate of ``tlsCertPath`` expires, milliseconds since the epoch."""
         return None if self._named is None else self._named.ends_ms
 
     @property
     def turns(self) -> Turns:
-        """The turns of the handshakes of all ports of the broker."""
+        """The queue of TLS handshake steps that all ports of the broker share."""
         return self._tls.turns
 
     @property

@@ -15,7 +15,7 @@ from orbitmq.wire.headers.transaction import CheckTransactionStateRequest
 
 
 def question(command: Command, broker: str) -> schema.TelemetryCommand | None:
-    """The question in the form of gRPC; None: gRPC clients need no such notice.
+    """The gRPC form of a CHECK_TRANSACTION_STATE command; None for any other command.
 
     Args:
         broker: the name of this broker.
@@ -28,7 +28,7 @@ def question(command: Command, broker: str) -> schema.TelemetryCommand | None:
     try:
         body = delivered.body_of(record)
     except CompressionError:
-        # The producer knows its message by the id, too.
+        # The packed body has to do: the producer finds its message by the id, too.
         body = record.body
     message = delivered.message_of(
         record, properties, body, new(schema.Resource, name=record.topic), handle="", attempt=1

@@ -1,4 +1,4 @@
-"""The gRPC clients of this broker: who they are, and when they are gone."""
+"""The gRPC clients of this broker, by client id: their registration, and when they count as gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orbitmq.wire.versions import V5_0_0, number_of
 log = logging.getLogger("orbitmq.gateway")
 
 MAX_CLIENTS: Final = 100_000
-# Within this time clients of a broker that was restarted, or failed, come to the one that serves now.
+# Within this time after a restart or a failover, clients connect to the broker that serves from then on.
 COME_BACK_MS: Final = 30_000
 
 
@@ -39,7 +39,7 @@ class GrpcClients:
     """The gRPC clients that sent their client id; the broker registers them like remoting clients.
 
     Args:
-        held: the messages of push consumers; a client that is gone, or leaves its group, loses them.
+        held: the messages that push consumers hold; a client that is gone, or leaves its group, loses them.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class GrpcClients:
         self._held = held
         self._log = LogLimiter(log)
         self._clients: dict[str, GrpcPeer] = {}
-        # One method object for all clients.
+        # Kept, so that all clients share one method object.
         self._on_close = self._closed
-        # By client id, for clients that only this broker's tables name: until when it waits for them.
+        # The end of the wait (clock's ms), by id, for owners of held messages that have not called here yet.
         self._awaited: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class GrpcClients:
         return self._clients.get(client_id)
 
     def user_of(self, client_id: str) -> str:
-        """The user of a client; empty: it is not known, or brought no keys."""
+        """The user of a client; empty if the client is unknown or sent no keys."""
         peer = self._clients.get(client_id)
         return "" if peer is None else peer.user
 
@@ -83,7 +83,7 @@ class GrpcClients:
         return any(each.topic == topic for each in named)
 
     def seen(self, client_id: str) -> None:
-        """A client called."""
+        """Note that a client called."""
         peer = self._clients.get(client_id)
         if peer is not None:
             peer.seen_ms = self._clock.now_ms()
@@ -110,7 +110,7 @@ class GrpcClients:
         return peer
 
     def produces(self, caller: Caller, topics: Iterable[str]) -> None:
-        """A producer says which topics it sends to. Its group is each of them, as behind Apache's proxy."""
+        """Register a producer for the topics in its settings: each is a group, as behind Apache's proxy."""
         peer = self.known(caller)
         self._becomes(peer, ClientType.PRODUCER, "")
         for topic in topics:
@@ -118,17 +118,17 @@ class GrpcClients:
         self._register_producer(peer)
 
     def transacts(self, caller: Caller, topic: str) -> None:
-        """A producer began a transaction: it can be asked how the transaction ends."""
+        """Register a producer that began a transaction, so that transaction checks of the topic reach it."""
         peer = self._clients.get(caller.client_id)
         if peer is not None and peer.kind == ClientType.PRODUCER and topic not in (peer.topics or ()):
             peer.sends_to(topic)
             self._register_producer(peer)
 
     def consumes(self, caller: Caller, kind: int, group: str, wanted: tuple[Wanted, ...] | None) -> None:
-        """A consumer says who it is, and what its group reads; None: it does not say that now.
+        """Register a consumer with its subscriptions; None keeps them, as a heartbeat carries none.
 
         Raises:
-            RemotingError: it contradicts another member of its group, and ``strictSubscription`` is on.
+            RemotingError: its subscriptions differ from another member's, and ``strictSubscription`` is on.
         """
         peer = self.known(caller)
         self._becomes(peer, kind, group)
@@ -137,13 +137,13 @@ class GrpcClients:
         self._register_consumer(peer)
 
     def beats(self, caller: Caller) -> None:
-        """A client that is known gave a sign of life."""
+        """Handle the heartbeat of a producer."""
         peer = self.known(caller)
         if peer.kind == ClientType.PRODUCER:
             self._register_producer(peer)
 
     def opened(self, caller: Caller, stream: TelemetryStream) -> GrpcPeer:
-        """A client has a Telemetry stream."""
+        """Note a new Telemetry stream of a client."""
         peer = self.known(caller)
         if stream not in peer.streams:
             peer.streams = (*peer.streams, stream)
@@ -151,7 +151,7 @@ class GrpcClients:
         return peer
 
     def ended(self, client_id: str, stream: TelemetryStream) -> None:
-        """A Telemetry stream is over."""
+        """Note the end of a Telemetry stream."""
         peer = self._clients.get(client_id)
         if peer is None or stream not in peer.streams:
             return
@@ -160,11 +160,11 @@ class GrpcClients:
             peer.lost_ms = self._clock.now_ms()
             peer.give_up_questions()
             if peer.kind == ClientType.PRODUCER:
-                # Until it is back, no question about its transactions can reach it.
+                # Without a stream no transaction check reaches the producer: another one has to answer.
                 self._manager.connection_closed(peer)
 
     def leave(self, client_id: str) -> None:
-        """A client says goodbye, or is gone."""
+        """Forget a client that terminates or is gone, and give back the messages that it holds."""
         self._awaited.pop(client_id, None)
         peer = self._clients.pop(client_id, None)
         if peer is not None:
@@ -175,14 +175,14 @@ class GrpcClients:
         self._held.give_back(client_id)
 
     def wait_for(self, client_ids: Iterable[str]) -> None:
-        """Wait for clients that have messages; without a call for :data:`COME_BACK_MS` they are gone."""
+        """Wait for clients that own messages; without a call for :data:`COME_BACK_MS` they count as gone."""
         until = self._clock.now_ms() + COME_BACK_MS
         for client_id in client_ids:
             if client_id not in self._clients:
                 self._awaited.setdefault(client_id, until)
 
     def look(self) -> None:
-        """Forget the clients that are gone without a goodbye."""
+        """Forget the clients that are gone without NotifyClientTermination."""
         now = self._clock.now_ms()
         for client_id in [each for each, until in self._awaited.items() if now >= until]:
             log.info("gRPC client %s has not come back", client_id)
@@ -192,7 +192,7 @@ class GrpcClients:
             self.leave(peer.client_id)
 
     def answered(self, client_id: str, answer: schema.TelemetryCommand) -> None:
-        """A client answers a question on a Telemetry stream."""
+        """Pass a client's answer on a Telemetry stream to the question that it belongs to."""
         peer = self._clients.get(client_id)
         if peer is not None:
             peer.answered(answer)
@@ -228,13 +228,13 @@ class GrpcClients:
             self.leave(peer.client_id)
 
     def _client(self, peer: GrpcPeer) -> Client:
-        # The queues of a group are not shared out among gRPC clients: ten thousand members would each be told
-        # of each other.
+        # ``remoting=False``: gRPC members share no queues out, so the broker need not notify ten thousand
+        # members of each other.
         version = number_of(peer.version) or V5_0_0
         return Client(peer, peer.client_id, peer.language, version, remoting=False)
 
     def _register_producer(self, peer: GrpcPeer) -> None:
-        """Register a producer that has a stream: only such a one can be asked about transactions."""
+        """Register a producer that has a stream: transaction checks reach no other producer."""
         for topic in (peer.topics or ()) if peer.streams else ():
             self._manager.register_producer(topic, self._client(peer))
 

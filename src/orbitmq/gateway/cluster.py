@@ -28,14 +28,14 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import WireError
 
-# Time limits for one server and for all name servers together: clients of RocketMQ 5 wait 3 s for a route.
+# Time limits for one server, and for all name servers together: clients of RocketMQ 5 wait 3 s for a route.
 ANSWER_MS: Final = 1000
 NAME_SERVERS_SECONDS: Final = 1.5
-# How long a route is reused: push consumers ask every 5 s each, and share one question to a name server.
+# How long a route is reused: each push consumer queries its route every 5 s, and many share one request.
 ROUTE_SECONDS: Final = 2.0
-# How long the result of a probe is reused, and the fact that no name server answers.
+# How long the result of a probe is reused, and how long name servers rest after none of them answered.
 FOUND_SECONDS: Final = 5.0
-# How long a server without gRPC is not probed again: it seldom changes.
+# How long a server without gRPC is not probed again: servers seldom gain it.
 OTHER_SECONDS: Final = 60.0
 # The most routes, topic types and addresses that are remembered, each.
 MAX_KEPT: Final = 10_000
@@ -44,10 +44,10 @@ MAX_TASKS: Final = 400_000
 
 @dataclass(frozen=True, slots=True)
 class TopicBroker:
-    """A broker that has a topic, and takes messages or gives them out in its master's place.
+    """A broker that has a topic: a master, or a slave that serves in its master's place.
 
     Attributes:
-        queues: as many and as readable as the name server says.
+        queues: the topic's queues and their permissions, from the name server.
     """
 
     name: str
@@ -65,8 +65,8 @@ class _Route:
     """A topic's brokers.
 
     Attributes:
-        data: None: no broker has the topic, or it is unknown which.
-        known: whether a name server has said so, now or some time ago.
+        data: None if no broker has the topic, or no name server has answered.
+        known: whether ``data`` is a name server's answer, be it an old one.
     """
 
     data: TopicRouteData | None
@@ -79,8 +79,8 @@ class Others:
 
     Attributes:
         members: those that gRPC clients can use, by name.
-        missing: a text for each other broker: its name, and what is wrong with it.
-        known: False: no name server answers, and none has told the topic's brokers before.
+        missing: a text for each broker that they cannot use: its name, and the reason.
+        known: False if no name server answers, and no earlier answer for the topic is kept.
     """
 
     members: Sequence[TopicBroker] = ()
@@ -92,7 +92,7 @@ class OtherBrokers:
     """Looks up the brokers of topics.
 
     Args:
-        address: of this broker, which is never asked.
+        address: this broker's, which is left out of the results.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, address: str) -> None:
@@ -102,7 +102,7 @@ class OtherBrokers:
         self._background = Background("routes for gRPC clients", max_tasks=MAX_TASKS)
         self._client: RemotingClient | None = None
         self._log = LogLimiter(log)
-        # When each name server last failed; those that never failed are asked first.
+        # When each name server last failed; those that did not fail get the requests first.
         self._failed: dict[str, float] = {}
         self._silent_until = 0.0
         clock = runtime.clock
@@ -113,7 +113,7 @@ class OtherBrokers:
     async def of(self, topic: str) -> Others:
         """The brokers beside this one that have the topic.
 
-        Those without a master or a slave in its place are not among them.
+        Brokers without a master, or a slave in its place, are left out.
         """
         if not self._config.name_servers:
             return Others()
@@ -122,7 +122,7 @@ class OtherBrokers:
         return _others(members, await asyncio.gather(*(self._look(each) for each in members)), route.known)
 
     def known(self, topic: str) -> Others | None:
-        """As :meth:`of`, from the answers at hand; None: some are missing."""
+        """As :meth:`of`, from kept answers only; None if one of them is missing."""
         if not self._config.name_servers:
             return Others()
         route = self._routes.at_hand(topic, partial(self._route, topic))
@@ -134,14 +134,14 @@ class OtherBrokers:
         return _others(members, found, route.known) if len(found) == len(members) else None
 
     async def topic_of(self, topic: str, member: TopicBroker) -> TopicConfig | None:
-        """The topic's config at that broker: a route does not carry its type. None: it does not tell."""
+        """The topic's config at that broker, as a route lacks the topic's type; None without an answer."""
         return await self._types.get(topic, partial(self._topic_config, topic, member))
 
     async def ask(self, address: str, command: Command, timeout_ms: int = ANSWER_MS) -> Command:
-        """The answer of another server.
+        """Send a command to another server, and return the response.
 
         Raises:
-            TransportError: there is none in time.
+            TransportError: no response comes in time.
         """
         if self._client is None:
             self._client = client_of(self._runtime, self._config, for_clients=True)
@@ -171,7 +171,7 @@ class OtherBrokers:
         return members
 
     async def _route(self, topic: str) -> Answer[_Route]:
-        """The route from a name server; when none answers, the last known one."""
+        """The route from the first name server that answers; without one the last kept route."""
         clock, problem = self._runtime.clock, ""
         end = clock.monotonic() + NAME_SERVERS_SECONDS
         servers = self._config.name_servers
@@ -188,7 +188,7 @@ class OtherBrokers:
                 self._failed[server] = clock.monotonic()
                 continue
             self._failed.pop(server, None)
-            # The answer 'no broker has it' is not kept: the topic may be made in a moment.
+            # The answer that no broker has the topic is not kept: the topic may be created a moment later.
             return Answer(_Route(data), ROUTE_SECONDS if data is not None else 0.0)
         if servers:
             self._silent_until = clock.monotonic() + FOUND_SECONDS
@@ -200,7 +200,7 @@ class OtherBrokers:
         return Answer(last, max(0.0, self._silent_until - clock.monotonic()))
 
     async def _route_at(self, server: str, topic: str) -> TopicRouteData | None:
-        """The route from one name server; None: it knows no broker with the topic."""
+        """The route from one name server; None if the server knows no broker with the topic."""
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         response = await self.ask(server, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ext))
         if response.code == ResponseCode.SUCCESS:

@@ -1,6 +1,6 @@
-"""One HTTP/2 connection of a gRPC client on the event loop: its bytes, its timers and its end.
+"""One HTTP/2 connection of a gRPC client on the event loop: its reading, writing, timers and end.
 
-What its streams carry are calls (:mod:`orbitmq.gateway.calls`).
+Its streams are calls (:mod:`orbitmq.gateway.calls`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from orbitmq.transport.entrance import client_of
 from orbitmq.wire.addresses import joined
 
 HIGH_WATER_BYTES: Final = 256 * 1024
-# Within this time a client has sent its preface and its settings.
+# The time in which a client has to send its preface and its settings.
 PREFACE_SECONDS: Final = 10.0
-# Heartbeats come every 10 s; Apache's proxy ends a connection after the same time.
+# A connection that is silent for this time, as in Apache's proxy, is closed. Heartbeats come every 10 s.
 IDLE_SECONDS: Final = 120.0
 
 
@@ -33,8 +33,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     Attributes:
         peer: the address of the client, host:port.
         certificate: the user that the client's certificate names.
-        paused: the client does not take what was written.
-        active: something came since this was last cleared.
+        paused: whether the transport's write buffer is full, as the client reads too slowly.
+        active: whether bytes came since the last look of :meth:`close_idle`.
         gone: done when the transport has ended.
     """
 
@@ -95,7 +95,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._close_if_left()
 
     def _events(self, data: bytes) -> list[Event]:
-        """The events of received bytes. Plain calls give none: their work is done now."""
+        """The events in received bytes. A plain call makes no event: its work is done here."""
         shared = self._shared
         limited = shared.quotas is not None and shared.quotas.limits(self._client)
         if shared.plain is None or shared.stopping or limited:
@@ -127,7 +127,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.paused = True
-        # The client reads nothing: answers to further requests would pile up.
+        # The client reads nothing, so answers to further requests would pile up.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -137,7 +137,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._calls.push_all()
 
     def rest(self, seconds: float) -> None:
-        """Read nothing for this time, or longer if set so before; calls that have come go on."""
+        """Read nothing for this time, or until a later end set before; received calls go on."""
         if not seconds or self._transport is None or self._transport.is_closing():
             return
         until = self._loop.time() + seconds
@@ -150,23 +150,23 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def _rested(self) -> None:
         self._rest = None
-        self.active = True  # the client could not be heard: it was not idle
+        self.active = True  # nothing was read meanwhile, so the client does not count as idle
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read from the client again, unless there is another reason not to."""
+        """Read from the client again, unless writing is paused or the connection rests."""
         transport = self._transport
         if transport is not None and not transport.is_closing() and not self.paused and self._rest is None:
             transport.resume_reading()
 
     def flush_soon(self) -> None:
-        """Write all frames of one turn of the event loop at once."""
+        """Write the engine's frames once at the end of this turn of the event loop."""
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write all frames."""
+        """Write all frames that the engine holds."""
         self._flush_planned = False
         data = self._engine.take()
         if data and self._transport is not None:
@@ -179,7 +179,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._shared.log.write(logging.WARNING, kind, text, *args)
 
     def _refuse(self, kind: str, cause: str, text: str) -> None:
-        """Close the connection. Causes are many: their log lines share a kind, and fill no log."""
+        """Close the connection, with a log line. Causes share the line's kind, which limits their rate."""
         self.note(kind, "disconnecting the gRPC client %s: %s: %s", self.peer, cause, text)
         self._close()
 
@@ -196,7 +196,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._close()
 
     def idle(self) -> None:
-        """No call is under way any more: the connection closes if its client has said goodbye."""
+        """Close the connection after its last call, if the client has sent a GOAWAY."""
         if self._engine.leaving:
             self._loop.call_soon(self._close_if_left)
 
@@ -205,13 +205,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._calls.refuse_waiting()
 
     def close_idle(self) -> None:
-        """Close the connection when nothing came since the last look."""
+        """Close the connection if no bytes came since the last call of this method."""
         if not self.active:
             self.close()
         self.active = False
 
     def announce_end(self) -> None:
-        """Send the GOAWAY after which clients make new calls elsewhere; calls under way go on."""
+        """Send the first GOAWAY, after which clients make new calls elsewhere; calls under way go on."""
         if not self._closing:
             self._engine.announce_end()
             self.flush()

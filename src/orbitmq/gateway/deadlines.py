@@ -7,18 +7,18 @@ import heapq
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-# Deadlines are rounded up to slots of this length: the client has given the call up by then.
+# Deadlines are rounded up to slots of this length: the client has given the call up by the end of its slot.
 SLOT_MS: Final = 50
 
 C = TypeVar("C")
 
 
 class Deadlines(Generic[C]):
-    """Calls by the slot of time in which their deadline is.
+    """Calls by the slot of time in which their deadlines lie.
 
     Args:
-        expired: called with each call whose deadline has passed. What it raises goes to the event loop's
-            handler of exceptions; the other calls end all the same.
+        expired: called with each call whose deadline has passed. An exception of it goes to the event loop's
+            exception handler; the other calls end all the same.
     """
 
     def __init__(self, expired: Callable[[C], object]) -> None:
@@ -29,7 +29,7 @@ class Deadlines(Generic[C]):
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: C, timeout_ms: int) -> dict[C, None]:
-        """Add a call. Returns the calls of its slot; to remove a call from them removes its deadline."""
+        """Add a call. Returns the calls of its slot; removing the call from them removes its deadline."""
         slot = int((self._loop.time() * 1000 + timeout_ms) // SLOT_MS) + 1
         due = self._slots.get(slot)
         if due is None:
@@ -48,7 +48,7 @@ class Deadlines(Generic[C]):
             self._timer.cancel()
 
     def _wake(self) -> None:
-        """Set the timer to the first slot."""
+        """Set the timer to the end of the first slot."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -22,7 +22,7 @@ _TIMERS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, na
 _MAX_INSTANT_MS = 253_402_300_799_000  # the end of the year 9999, protobuf's last
 
 
-# What the plain way does with a property; it leaves others to the user.
+# How plain deliveries treat a property, by its name; all other properties are the user's.
 PLAIN_NAMES: Final = {
     **{name.encode(): plain_deliveries.SKIPPED for name in RESERVED},
     **{
@@ -45,7 +45,7 @@ PLAIN_NAMES: Final = {
 
 
 def digest_of(body: bytes) -> bytes:
-    """The checksum that clients get: MD5, because each of them computes CRC32 in a way of its own.
+    """The MD5 checksum of a body, in hexadecimal: each language's client computes CRC32 in its own way.
 
     No security depends on it.
     """
@@ -53,15 +53,15 @@ def digest_of(body: bytes) -> bytes:
 
 
 def host_of(raw: bytes) -> bytes:
-    """A host of a record as text."""
+    """The text host:port of a record's packed host."""
     return joined(*unpack_host(raw)).encode()
 
 
 def body_of(record: Record) -> bytes:
-    """The body, unpacked: no client reads every kind of packing.
+    """The body, decompressed: no client reads every kind of compression.
 
     Raises:
-        CompressionError: it is damaged, or grows too large.
+        CompressionError: it is damaged, or too large when decompressed.
     """
     if record.sys_flag & sysflag.COMPRESSED:
         return decompress(record.body, sysflag.compression_of(record.sys_flag))
@@ -80,7 +80,7 @@ def message_of(
 
     Args:
         topic: as the client named it.
-        handle: with which it ends the message; empty: it cannot.
+        handle: the receipt handle; empty in a transaction check, which has none.
         attempt: 1 for the first delivery.
     """
     own = {name: value for name, value in properties.items() if name not in RESERVED}
@@ -94,7 +94,7 @@ def message_of(
 
 
 def kind_of(properties: Mapping[str, str]) -> MessageType:
-    """The kind of message as which it was sent."""
+    """The message type under which a message was sent, by its properties."""
     if properties.get(names.TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
     if any(name in properties for name in _TIMERS):

@@ -32,7 +32,7 @@ log = logging.getLogger("orbitmq.gateway")
 MakeService: TypeAlias = Callable[[Host], Service]
 
 INSTALL: Final = "pip install 'orbitmq[server]'"
-# How long calls under way may take when the broker stops; then they are cancelled.
+# How long calls may go on when the broker stops; then they are cancelled.
 STOP_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = 1.0
 # A connection to the gRPC port that sends nothing within this time is closed.
@@ -40,7 +40,7 @@ FIRST_SECONDS: Final = 10.0
 
 
 class GrpcDoor(Component):
-    """Takes the connections that begin with HTTP/2 or TLS, on the broker's own port and on one of its own.
+    """Takes connections that begin with HTTP/2 or TLS, at the broker's port and at the gRPC port.
 
     Args:
         make_service: called for the first connection.
@@ -68,11 +68,11 @@ class GrpcDoor(Component):
 
     @property
     def port(self) -> int:
-        """The port of its own; 0 when there is none."""
+        """The gRPC port; 0 when it is not open."""
         return 0 if self._listener is None else self._listener.port
 
     async def figures(self, text: Exposition) -> None:
-        """Add when the certificate of ``tlsCertPath`` ends."""
+        """Add the metric of when the certificate of ``tlsCertPath`` expires."""
         write_end(text, self._certificate.ends_ms, self._path)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -100,10 +100,10 @@ class GrpcDoor(Component):
                 )
 
     async def stop(self) -> None:
-        """Send clients elsewhere, let calls end, close.
+        """Send clients elsewhere, let their calls end, and close the connections.
 
-        Two GOAWAYs: the first one stops new calls (one that crosses it gets UNAVAILABLE), the second one
-        names the last call.
+        Each client gets two GOAWAYs. The first one stops new calls (a call that crosses it gets UNAVAILABLE),
+        the second one names the last call.
         """
         self._open = False
         if self._listener is not None:
@@ -137,7 +137,7 @@ class GrpcDoor(Component):
         return _FirstBytes(self) if self._proxies is None else self._proxies.protocol()
 
     def _begin(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take a new connection to the gRPC port, and the bytes that came behind a proxy's header."""
+        """Take a new connection at the gRPC port, and the bytes that followed the PROXY protocol header."""
         if not received:
             protocol = _FirstBytes(self)
             transport.set_protocol(protocol)
@@ -146,7 +146,7 @@ class GrpcDoor(Component):
             self.take_first(transport, received)
 
     def take_first(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Serve a connection to the gRPC port: its first byte tells whether it speaks TLS."""
+        """Serve a connection at the gRPC port: its first byte shows whether it speaks TLS."""
         if received[:1] != TLS:
             if self._certificate.enforced:
                 self._refuse(transport, "it does not speak TLS", "tls.server.mode is enforcing")
@@ -195,7 +195,7 @@ class GrpcDoor(Component):
         ).begin(transport, received)
 
     def _connection(self, transport: asyncio.Transport, *, tls: bool = False) -> GrpcConnection | None:
-        """A connection for this transport; when there can be none, the transport is closed."""
+        """A connection for this transport; None, and the transport is closed, when it is refused."""
         if not self._open:
             transport.abort()
             return None
@@ -210,7 +210,7 @@ class GrpcDoor(Component):
             return None
 
     def admits(self, transport: asyncio.Transport) -> bool:
-        """Whether there is room for a connection of this client; when there is none, it is closed."""
+        """Whether there is a seat for a connection of this client; without one the connection is closed."""
         host, _ = client_of(transport)
         why = self.seats.why_not(host)
         if why:
@@ -243,7 +243,7 @@ class GrpcDoor(Component):
         self._log.write(logging.WARNING, kind, "disconnecting the gRPC client %s: %s", client, text)
 
     def _missing(self, transport: asyncio.Transport, error: ImportError, *, tls: bool) -> None:
-        """No modules for gRPC: one line here, and a GOAWAY with the reason for the client."""
+        """Refuse a client as the modules for gRPC are missing: a log line, and a GOAWAY with the reason."""
         if is_missing(error):
             text = f"gRPC needs {error.name}, which is not installed here: {INSTALL}"
         else:
@@ -256,13 +256,13 @@ class GrpcDoor(Component):
 
 
 class _FirstBytes(asyncio.BufferedProtocol):
-    """A new connection of the gRPC port: TLS or not, the first byte tells."""
+    """Waits for the first byte of a new connection at the gRPC port, which shows whether it speaks TLS."""
 
     def __init__(self, door: GrpcDoor) -> None:
         self._door = door
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Made with the first byte: until then a connection is to cost little.
+        # Grows with the first byte: a connection is to cost little until then.
         self._buffer = bytearray()
         self._client = ""
 

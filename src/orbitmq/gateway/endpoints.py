@@ -22,10 +22,10 @@ def endpoints(host: str, port: int) -> schema.Endpoints:
 def of_client(asked: schema.Endpoints, host: str, port: int) -> schema.Endpoints:
     """The endpoints for a client of this broker: the address that it used, if it names a single one.
 
-    So a client behind a mapped port, or outside of a container, goes on with the address that works for it.
+    A client behind a mapped port, or outside a container, keeps the address that works for it.
 
     Args:
-        host, port: where this broker says that it is.
+        host, port: the address that this broker advertises.
     """
     if len(asked.addresses) != 1:
         return endpoints(host, port)
@@ -36,10 +36,10 @@ def of_client(asked: schema.Endpoints, host: str, port: int) -> schema.Endpoints
 
 
 def check(asked: schema.Endpoints) -> None:
-    """Look at the addresses that a client gives.
+    """Check the addresses in a client's endpoints.
 
     Raises:
-        RefusalError: ILLEGAL_ACCESS_POINT, one is no address.
+        RefusalError: ILLEGAL_ACCESS_POINT, one of them is not an address.
     """
     for each in asked.addresses:
         _check(each)

@@ -18,7 +18,7 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
 MOST_INVISIBLE_MS: Final = 12 * 3600 * 1000
-# Refusals of a receipt that the client gets as INVALID_RECEIPT_HANDLE.
+# The broker's codes for a bad receipt, which gRPC clients get as INVALID_RECEIPT_HANDLE.
 _OF_A_RECEIPT: Final = frozenset(
     {ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
 )
@@ -36,7 +36,7 @@ class Ends:
     async def acknowledge(
         self, _caller: Caller, request: schema.AckMessageRequest
     ) -> schema.AckMessageResponse:
-        """AckMessage: each receipt handle has a result of its own."""
+        """AckMessage: each receipt handle gets its own result."""
         topic, group = topic_name(request.topic), group_name(request.group)
         if not request.entries:
             raise RefusalError(Code.BAD_REQUEST, "the request has no entry")
@@ -56,7 +56,7 @@ class Ends:
         return new(schema.AckMessageResponse, status=status(code, text), entries=entries)
 
     def begin(self, topic: str, group: str, text: str) -> Ended:
-        """Acknowledge by a receipt handle; the result has to be awaited when it waits for the disk."""
+        """Acknowledge by a receipt handle. A result that waits for the disk is awaitable."""
         try:
             handle = receipts.decode(text, self._config.broker_name)
             return self._acknowledging.acknowledge(handle.settled(topic, group))
@@ -66,7 +66,7 @@ class Ends:
             return unsettled(error)
 
     async def _result(self, ended: Ended) -> schema.Status:
-        """The status of an acknowledgement that has begun."""
+        """The status of an acknowledgement that :meth:`begin` started."""
         try:
             if isinstance(ended, RefusalError):
                 return refused(ended)
@@ -106,8 +106,8 @@ class Ends:
     ) -> schema.ForwardMessageToDeadLetterQueueResponse:
         """ForwardMessageToDeadLetterQueue.
 
-        A message that the client no longer has is done, a dead letter, or comes again. That is no error:
-        clients repeat this call until it ends with OK, and receive nothing of the queue meanwhile.
+        A handle whose delivery is over is answered OK: the message is acknowledged, a dead letter, or will be
+        redelivered. Clients repeat this call until it ends with OK, and get nothing from the queue meanwhile.
         """
         topic, group = topic_name(request.topic), group_name(request.group)
         handle = receipts.decode(request.receipt_handle, self._config.broker_name)
@@ -127,7 +127,8 @@ class Ends:
 def unsettled(error: Exception) -> RefusalError:
     assert isinstance(error, PORT_ERRORS)
     if isinstance(error, RemotingError) and error.code in _OF_A_RECEIPT:
-        # Java's client prints only the number of the code; users look for its name, Apache's whole text.
+        # The text begins with the code's name, which is Apache's whole text. Java's client prints the code's
+        # number only.
         code = Code.INVALID_RECEIPT_HANDLE
         return RefusalError(code, f"{code.name}: {error.remark}")
     return refusal(error)

@@ -1,4 +1,4 @@
-"""Events of the HTTP/2 engine: what a client does on its connection."""
+"""The events of the HTTP/2 engine, one for each thing that a client does on its connection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class StreamOpened(NamedTuple):
     """A client opened a stream.
 
     Attributes:
-        headers: names in lower case, in their order, as text.
-        ended: nothing more comes on it.
+        headers: in their order, as text, with names in lower case.
+        ended: whether the client sends nothing more on the stream.
     """
 
     stream: int
@@ -27,17 +27,17 @@ class Arrived(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """The client gives a stream up: neither side sends on it any more. It may have ended before."""
+    """The client reset a stream: neither side sends on it any more. The stream may have ended before."""
 
     stream: int
 
 
 class Writable(NamedTuple):
-    """A flow-control window grew: waiting data may go out."""
+    """A flow-control window grew, so that waiting data can be sent."""
 
 
 class Acknowledged(NamedTuple):
-    """The client has read all that was sent before the PING of this number."""
+    """The client has read all bytes that were sent before the PING of this number."""
 
     number: int
 

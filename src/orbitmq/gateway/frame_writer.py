@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""HTTP/2's frames to send, one behind the other in a buffer. Nothing here knows of streams or windows.
+"""Writes HTTP/2 frames into a buffer. The states of streams and windows are kept elsewhere.
 
 Typed in ``frame_writer.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -15,7 +15,7 @@ from orbitmq.gateway.frames import FRAME_BYTES, HEAD_BYTES, Kind
 if not cython.compiled:
     from orbitmq.message.octets import put_i32
 
-# The first header of a block: no table is kept at the client for what this side sends.
+# Dynamic table size update to 0 (RFC 7541, 6.3), at the beginning of a block: the client need keep no table.
 _NO_TABLE = b"\x20"
 
 # C integers in the compiled module.
@@ -32,13 +32,13 @@ class FrameWriter:
     """Makes frames.
 
     Attributes:
-        tells_table: the next block of headers says that no table is kept.
+        tells_table: whether the next block of headers begins with the size update to 0.
     """
 
     def __init__(self) -> None:
         self.tells_table = False
         self._out = bytearray()
-        # Where a frame's head is made.
+        # Scratch space for a frame's head.
         self._nine = bytearray(HEAD_BYTES)
 
     def frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -46,7 +46,7 @@ class FrameWriter:
         self._out += payload
 
     def headers(self, stream: int, block: bytes, end: bool) -> None:
-        """A block of headers, in as many frames as it needs."""
+        """Write a block of headers, in as many frames as it needs."""
         if self.tells_table:
             self.tells_table = False
             block = _NO_TABLE + block
@@ -62,12 +62,12 @@ class FrameWriter:
             kind, flags = _CONTINUATION, 0
 
     def data(self, stream: int, part: bytes | memoryview, size: int) -> None:
-        """One frame of data that does not end its stream."""
+        """Write one frame of data that does not end its stream."""
         self._head(size, _DATA, 0, stream)
         self._out += part
 
     def window(self, stream: int, size: int) -> None:
-        """Give window back: a stream's, or for stream 0 the connection's."""
+        """Give a window back by WINDOW_UPDATE: the stream's, or for stream 0 the connection's."""
         self._out += struct.pack(">IBII", 4 << 8 | _WINDOW_UPDATE, 0, stream, size)
 
     def _head(self, length: int, kind: int, flags: int, stream: int) -> None:

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""HTTP/2's frames: their numbers, and the limits for frames that cost a client nothing and the server much.
+"""HTTP/2's frames: their numbers, and limits for frames that cost a client nothing and the server much.
 
-Such frames draw on an allowance, and frames that carry work fill it again.
+Such frames use up an allowance, which frames that carry work fill again.
 
 Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -16,19 +16,20 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
 # HTTP/2's default.
 FRAME_BYTES: Final = 16 * 1024
-# 16 KiB of headers, in two frames, leave room for clients that cut them smaller.
+# The longest list of headers, 16 KiB, fits in two frames; clients may cut it smaller.
 MAX_CONTINUATIONS: Final = 8
-# A consumer that stops resets all of its streams at once.
+# The allowance for RST_STREAM: a consumer that stops resets all of its streams at once.
 RESETS: Final = 1000
 RESETS_PER_SECOND: Final = 100
-# gRPC clients measure the line with a PING for each piece of data, and give window back frame by frame.
+# The allowance for PING, WINDOW_UPDATE and the like: gRPC clients measure the bandwidth by a PING for each
+# piece of data, and give windows back frame by frame.
 CONTROLS: Final = 10_000
 CONTROLS_PER_SECOND: Final = 500
 CONTROLS_OF_A_CALL: Final = 10
 # DATA shorter than this carries no work, unless it ends its stream.
 SMALL_DATA_BYTES: Final = 16
 
-# HTTP/2's numbers of errors.
+# HTTP/2's error codes.
 NO_ERROR: Final = 0
 PROTOCOL_ERROR: Final = 1
 FLOW_CONTROL_ERROR: Final = 3
@@ -81,7 +82,7 @@ class Http2Error(Exception):
 
 
 class Allowance:
-    """A limit for frames of one kind: a burst, then a rate per second."""
+    """A limit for frames of one kind: a burst at most, filled again at a rate per second."""
 
     def __init__(self, most: float, per_second: float) -> None:
         self.most = most
@@ -107,7 +108,7 @@ class Allowance:
 
 
 class Floods:
-    """Judges the frames of one connection by their heads."""
+    """Detects floods of cheap frames on one connection by the heads of its frames."""
 
     def __init__(self) -> None:
         self.continuations = 0
@@ -115,10 +116,10 @@ class Floods:
         self.controls = Allowance(CONTROLS, CONTROLS_PER_SECOND)
 
     def judge(self, kind: int, flags: int, length: int, now: float) -> None:
-        """Count a frame, whose payload need not have come.
+        """Count a frame by its head; its payload may still be on its way.
 
         Raises:
-            Http2Error: the frame is one of a flood, or too long.
+            Http2Error: an allowance is used up, or the frame is too long.
         """
         if length > _LONGEST:
             raise Http2Error(
@@ -144,7 +145,7 @@ class Floods:
             raise _flood(name, f"more than {CONTROLS} without work, and {CONTROLS_PER_SECOND} a second")
 
     def sent(self) -> None:
-        """A frame of data went out: the client may answer with windows."""
+        """Allow two more frames of the client: it answers each frame of data with WINDOW_UPDATE frames."""
         self.controls.earn(2)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from orbitmq.gateway.call import CallError, GrpcStatus
 
 PREFIX_BYTES: Final = 5
-# The broker's longest body is 15 MiB; the rest of a request is properties and names.
+# The broker's longest body is 15 MiB; 1 MiB is left for the properties and names of a request.
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _MIB = 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
@@ -27,14 +27,14 @@ class MessageReader:
 
     @property
     def held_bytes(self) -> int:
-        """The received bytes of a message that is not whole yet."""
+        """How many bytes of an incomplete message are held."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[tuple[bool, bytes]]:
-        """The messages that are whole now, each with whether it is compressed.
+        """Add received bytes; the complete messages, each with whether it is compressed.
 
         Raises:
-            CallError: the bytes are no message, or the message is too long.
+            CallError: the bytes are not a message, or the message is too long.
         """
         buffer = self._buffer
         buffer += data
@@ -55,10 +55,10 @@ class MessageReader:
         return found
 
     def end(self) -> None:
-        """The client has ended its side of the stream.
+        """Check that the stream does not end inside a message.
 
         Raises:
-            CallError: a message has begun and is not whole.
+            CallError: the last message is incomplete.
         """
         if self._buffer:
             raise CallError(
@@ -106,7 +106,7 @@ def timeout_ms(value: str) -> int:
     """The header ``grpc-timeout`` in milliseconds, at least 1 unless it is 0.
 
     Raises:
-        CallError: the header is no time.
+        CallError: the header is not a time.
     """
     digits, unit = value[:-1], value[-1:]
     known = digits.isascii() and digits.isdecimal() and unit in _UNITS_MS
@@ -119,7 +119,7 @@ def timeout_ms(value: str) -> int:
 
 
 def percent_encoded(text: str) -> bytes:
-    """A text as the header ``grpc-message`` has it."""
+    """A text in the percent-encoding of the header ``grpc-message``."""
     return b"".join(
         bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
         for byte in text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""grpc.health.v1: health checks by probes."""
+"""The service grpc.health.v1, for the health checks of load balancers and Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SERVICES: Final = frozenset({"", f"{PACKAGE}.MessagingService"})
 
 
 class Health:
-    """Answers Check; a broker that neither takes messages nor leads, as a slave, is not serving."""
+    """Answers Check. A broker that neither takes messages nor leads, such as a slave, is NOT_SERVING."""
 
     def __init__(self, role: RoleState) -> None:
         self._role = role
 
     async def check(self, call: Call) -> None:
-        """Whether clients are served here."""
+        """Check: SERVING or NOT_SERVING."""
         request = await request_of(call, schema.HealthCheckRequest)
         if request.service not in SERVICES:
             raise CallError(

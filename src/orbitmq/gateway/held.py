@@ -1,7 +1,7 @@
 """Messages that stay with their client while it works on them (``auto_renew``).
 
-The tables name the client as the owner of messages as soon as it has them. Messages that were on their way to
-the client in a crash come again when their invisible time is over.
+The table of messages in flight names the client as the owner of a message as soon as the client has it. A
+message that is on its way to the client in a crash is redelivered when its invisible time is over.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger("orbitmq.gateway")
 
-# How long a message is invisible at first, and from each renewal on.
+# How long a message is invisible from its pop on, and again from each renewal on.
 INVISIBLE_MS: Final = 60_000
 RENEW_BELOW_MS: Final = 40_000
 # A message that a client holds for longer than this goes to another client.
 MOST_MS: Final = 3 * 3600 * 1000
-# The invisible time left to the messages of a client that is gone.
+# The invisible time that the messages of a client that is gone are set to.
 AT_ONCE_MS: Final = 1
 
 
 class HeldMessages:
-    """The deliveries that push consumers hold, by client, one for each pop of a queue.
+    """The deliveries that push consumers hold, by client; each is the messages of one pop from one queue.
 
-    The broker knows which messages of a pop are not done; a pop without any is forgotten here.
+    The table of messages in flight has the unacknowledged messages of each pop; a pop without any is
+    forgotten here.
     """
 
     def __init__(self, clock: Clock, acknowledging: Acknowledging) -> None:
         self._clock = clock
         self._acknowledging = acknowledging
-        # When the invisible time of each delivery ends.
+        # By client id and delivery: when its invisible time ends (clock's ms).
         self._held: dict[str, dict[Taken, int]] = {}
         self._log = LogLimiter(log)
 
@@ -43,11 +44,11 @@ class HeldMessages:
         return sum(map(len, self._held.values()))
 
     def keep(self, client_id: str, taken: Taken) -> None:
-        """A client got messages, which are invisible for :data:`INVISIBLE_MS` from their pop on."""
+        """Add a delivery to a client; it is invisible for :data:`INVISIBLE_MS` from its pop on."""
         self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
 
     def came(self, client_id: str, several: Sequence[Taken], arrived: bool) -> None:
-        """Messages have arrived at their client, or are lost on their way: these go out again at once."""
+        """Handle the arrival or the loss of deliveries on their way; lost ones are redelivered at once."""
         held = self._held.get(client_id, {})
         for taken in several:
             if taken not in held:
@@ -61,10 +62,10 @@ class HeldMessages:
             self._held.pop(client_id, None)
 
     def take_up(self) -> list[str]:
-        """Keep also what clients had before a restart, or at the master that this broker follows.
+        """Keep also what clients had before a restart, or at the master that this broker followed.
 
         Returns:
-            These clients. They have not come to this broker yet.
+            The ids of these clients, none of which may have called this broker yet.
         """
         found: dict[str, None] = {}
         for client_id, taken, due_ms in self._acknowledging.owned():
@@ -76,7 +77,7 @@ class HeldMessages:
         return list(found)
 
     def clear(self) -> None:
-        """Another broker keeps the messages from now on."""
+        """Forget all deliveries: another broker keeps them from then on."""
         self._held.clear()
 
     def renew(self) -> None:
@@ -85,7 +86,7 @@ class HeldMessages:
         for client_id, held in list(self._held.items()):
             for taken, ends_ms in list(held.items()):
                 if now - taken.pop_time_ms >= MOST_MS:
-                    del held[taken]  # what is left of it comes again when its time is over
+                    del held[taken]  # its unacknowledged messages are redelivered when their time is over
                 elif ends_ms - now < RENEW_BELOW_MS:
                     until = min(now + INVISIBLE_MS, taken.pop_time_ms + MOST_MS)
                     if self._extend(taken, until - now):

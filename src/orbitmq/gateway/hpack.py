@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""HPACK: lists of headers as HTTP/2 packs them (RFC 7541). Reads everything; writes without a table.
+"""HPACK, the compression of header lists in HTTP/2 (RFC 7541). Reads all of it; writes no dynamic table.
 
 Typed in ``hpack.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
-# Names, values and 32 bytes for each header, as HTTP/2 counts them.
+# The longest list of headers: names, values and 32 bytes for each header, as HTTP/2 counts them.
 MAX_HEADER_LIST_BYTES: Final = 16 * 1024
-# HTTP/2's default.
+# HTTP/2's default size of the dynamic table.
 TABLE_BYTES: Final = 4096
 HEADER_BYTES: Final = 32
-# The table's places at first: a power of two. They double when it is full.
+# The dynamic table's first number of places, a power of two. It doubles when they are full.
 _PLACES = 16
-# Most bytes of a number behind its first one: 4 times 7 bits.
+# The most bytes of a number behind its first byte: 4 times 7 bits.
 _MORE_BYTES = 4
 
 # C integers in the compiled module.
@@ -37,7 +37,7 @@ _EMIT = 256
 _FAIL = 512
 _NIBBLES = 16
 
-# Appendix A: "name value" by their numbers, from 1 on.
+# The static table (RFC 7541, Appendix A): "name value" in the order of the numbers, from 1 on.
 _STATIC_TEXT = """:authority
 :method GET
 :method POST
@@ -126,7 +126,7 @@ def _static() -> list[tuple[str, str]]:
 
 
 def _tree() -> list[list[int]]:
-    """The codes as a tree: two branches a node, each -1, a node's number, or -2 - byte."""
+    """The codes as a tree. A node has two branches: each is -1 (none), a node's number, or -2 - byte."""
     nodes = [[-1, -1]]
     code = bits = 0
     for length, byte in sorted((length, byte) for byte, length in enumerate(_LENGTHS)):
@@ -145,7 +145,8 @@ def _tree() -> list[list[int]]:
 
 
 def _steps() -> tuple[Integers, Integers, Integers]:
-    """What four more bits do at each node: the next node; the byte they end; and where a text may end."""
+    """Tables by node and the next four bits: the next node, and the byte whose code ends. By node: whether a
+    text may end there."""
     nodes = _tree()
     following = array("i", bytes(4 * _NIBBLES * len(nodes)))
     emitted = array("i", bytes(4 * _NIBBLES * len(nodes)))
@@ -159,7 +160,7 @@ def _steps() -> tuple[Integers, Integers, Integers]:
                     node = 0
             following[start * _NIBBLES + nibble] = node
             emitted[start * _NIBBLES + nibble] = what
-    # Fewer than eight bits, all 1: the beginning of the mark of the end.
+    # A text may end with fewer than eight bits of padding, all 1: the beginning of the end mark's code.
     ends = array("i", bytes(4 * len(nodes)))
     node = 0
     for _ in range(8):
@@ -172,12 +173,12 @@ _STATIC = _static()
 _NUMBERS = {pair: number for number, pair in reversed(list(enumerate(_STATIC)))}
 _NAME_NUMBERS = {name: number for number, (name, _) in reversed(list(enumerate(_STATIC)))}
 _FOLLOWING, _EMITTED, _ENDS = _steps()
-# What a name may have: printable characters of ASCII without capitals; a colon only in front.
+# The bytes allowed in a name: printable ASCII without capitals. A colon is allowed only as its first byte.
 _NAME_BYTES = bytes(33 <= byte < 127 and not 65 <= byte <= 90 and byte != 58 for byte in range(256))
 
 
 class HeaderReader:
-    """Reads the blocks of headers of one connection, with the client's table."""
+    """Reads the header blocks of one connection, with the dynamic table that the client fills."""
 
     def __init__(self) -> None:
         # A ring: the newest header is at ``newest``, the others before it.
@@ -200,7 +201,7 @@ class HeaderReader:
         return self.read_part(block, 0, len(block))
 
     def read_part(self, buf: Readable, pos: int, end: int) -> list[tuple[str, str]]:
-        """As :meth:`read`, of a part of received bytes."""
+        """As :meth:`read`, for a block inside received bytes."""
         headers: list[tuple[str, str]] = []
         left = _LIST_BYTES
         self.at = pos
@@ -263,7 +264,7 @@ class HeaderReader:
             self.used += size
 
     def _grow(self) -> None:
-        """Double the table's places. Its headers move to the first ones, in their order."""
+        """Double the table's places. Its headers move to the first places, in their order."""
         table = self.table
         sizes = self.sizes
         self.places *= 2
@@ -377,7 +378,7 @@ def _is_name(text: Readable, length: int) -> bool:
 
 
 def _value_kind(text: Readable, length: int) -> int:
-    """1: the text is ASCII; 0: it has other bytes; -1: HTTP does not allow it."""
+    """1 if the text is ASCII, 0 if it has other bytes, -1 if HTTP does not allow it."""
     if length == 0:
         return 1
     if text[0] == 0x20 or text[0] == 0x09 or text[length - 1] == 0x20 or text[length - 1] == 0x09:
@@ -400,7 +401,7 @@ def _broken(text: str) -> Http2Error:
 
 
 def block_of(headers: Headers) -> bytes:
-    """Headers as one block, the same for every connection: nothing goes into the client's table."""
+    """Headers as one block, which serves every connection as it adds nothing to the client's table."""
     return b"".join(_packed(name.decode("ascii"), name, value) for name, value in headers)
 
 
@@ -414,7 +415,7 @@ def _packed(text: str, name: bytes, value: bytes) -> bytes:
 
 
 def _counted(number: int, mask: int) -> bytes:
-    """A number behind a prefix of zeros."""
+    """A number in HPACK's form whose first byte has only zeros above the mask."""
     if number < mask:
         return bytes((number,))
     out = bytearray((mask,))

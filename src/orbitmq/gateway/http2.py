@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """HTTP/2, the server's side, without I/O: received bytes become events, commands become bytes to send.
 
-What a server of gRPC needs and nothing else: no push, no priorities, no table for the headers that it sends.
+It has only what a gRPC server needs: no push, no priorities, no dynamic table for the headers that it sends.
 A client that breaks the protocol loses its connection.
 
 Typed in ``http2.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
@@ -29,19 +29,19 @@ if not cython.compiled:
     from orbitmq.gateway.refusals import check_connection, check_headers, check_stream, padding_of
     from orbitmq.message.octets import get_i32
 
-# SETTINGS_MAX_CONCURRENT_STREAMS: further calls wait at the client.
+# SETTINGS_MAX_CONCURRENT_STREAMS of this side: further calls wait at the client.
 MAX_STREAMS: Final = 1000
-# 64 KiB, HTTP/2's default, stalls a body of 4 MiB at each of its 64 KiB.
+# HTTP/2's default window of 64 KiB would stall a body of 4 MiB after every 64 KiB.
 STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 8 * 1024 * 1024
-# The most bytes of one stream in a row; then other streams have their turn.
+# The most bytes that one stream sends in a row before other streams have their turn.
 MAX_TURN_BYTES: Final = 64 * 1024
-# How many streams that were reset here are remembered: what the client sent them meanwhile is no fault.
+# The most streams reset by this side that are remembered: frames that cross a reset are no error.
 MAX_FORGIVEN: Final = 1024
 
 _DEFAULT_WINDOW_BYTES = 65535
 _ALL_STREAMS = 2**31 - 1
-# Most bytes of an error's text in a GOAWAY.
+# The most bytes of an error's text in a GOAWAY.
 _TEXT_BYTES = 256
 _SETTINGS_STREAMS, _SETTINGS_WINDOW, _SETTINGS_FRAME, _SETTINGS_HEADERS = 3, 4, 5, 6
 
@@ -70,7 +70,7 @@ _MOST_STREAMS = 2 * MAX_STREAMS
 _MOST_WINDOW = MOST_WINDOW
 _NUMBER = 0x7FFFFFFF
 
-# The limits here, with which a connection begins.
+# The first SETTINGS frame of a connection, with the limits of this side.
 _LIMITS = b"".join(
     struct.pack(">HI", number, value)
     for number, value in (
@@ -83,23 +83,23 @@ _LIMITS = b"".join(
 
 
 class Http2Connection:
-    """The server's side of one connection. After an :class:`Http2Error` :meth:`take` has the last bytes.
+    """The server's side of one connection. After an :class:`Http2Error`, :meth:`take` gives the last bytes.
 
     Attributes:
-        settled: the client's preface and settings have come.
-        leaving: the client said that it opens no more streams; it closes when the open ones are done.
-        plain: takes calls that come whole in one chunk, which then make no event; None: it is switched off.
+        settled: whether the client's preface and settings have come.
+        leaving: whether the client has sent a GOAWAY: it opens no more streams, and closes after the last.
+        plain: takes calls that come whole in one chunk, which then make no event; None takes no such calls.
     """
 
     def __init__(self) -> None:
         self.plain: PlainReader | None = None
-        # Streams whose data is awaited to the end of the chunk.
+        # Streams whose headers came in this chunk, and whose data may follow in it.
         self._untold: list[int] = []
         self._writer = FrameWriter()
         self._writer.frame(_SETTINGS, 0, 0, _LIMITS)
         self._writer.window(0, CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES)
         self._pending = bytearray()
-        # Bytes of the preface that came; bytes that the begun frame needs; whether its head was judged.
+        # Bytes of the preface received; bytes that the incomplete frame needs; whether its head was judged.
         self._preface = 0
         self._needed = _HEAD
         self._judged = False
@@ -108,13 +108,14 @@ class Http2Connection:
         self._streams: dict[int, OpenStream] = {}
         self._forgiven: dict[int, None] = {}
         self._last = 0
-        # The connection's windows, as a stream's.
+        # The connection's send window, and the bytes received since its receive window was last given back.
         self._window = _DEFAULT_WINDOW_BYTES
         self._come = 0
-        # What the client's settings say.
+        # The client's settings: the initial window of a stream, and the size of its dynamic table.
         self._stream_window = _DEFAULT_WINDOW_BYTES
         self._table_bytes = TABLE_BYTES
-        # A list of headers that goes on in CONTINUATION frames: its stream, or 0.
+        # A list of headers that goes on in CONTINUATION frames: its stream (0: none), whether it ends the
+        # stream, and its bytes so far.
         self._continued = 0
         self._continued_ends = False
         self._block = bytearray()
@@ -127,10 +128,10 @@ class Http2Connection:
         """The events in received bytes.
 
         Args:
-            now: seconds of a clock that does not go back, for the floods.
+            now: seconds of a monotonic clock, for the limits of floods.
 
         Raises:
-            Http2Error: the client's fault; the connection is of no use any more.
+            Http2Error: the client broke the protocol, and the connection has to end.
         """
         events: list[Event] = []
         try:
@@ -159,7 +160,7 @@ class Http2Connection:
         return data[count:]
 
     def _frames(self, buf: Readable, pos: int, end: int, now: float, events: list[Event]) -> int:
-        """Read the whole frames; returns the place behind them."""
+        """Read the complete frames; returns the place behind them."""
         while end - pos >= _HEAD:
             length = (get_i32(buf, pos) >> 8) & 0xFFFFFF
             kind = buf[pos + 3]
@@ -181,7 +182,7 @@ class Http2Connection:
     def _one(
         self, buf: Readable, pos: int, end: int, kind: int, flags: int, stream: int, events: list[Event]
     ) -> None:
-        """One frame, whose payload is from ``pos`` to ``end``."""
+        """Handle one frame, whose payload is from ``pos`` to ``end``."""
         if not self.settled and not (kind == _SETTINGS and not flags & _ACK):
             raise wrong("no settings first", f"the first frame is of kind {kind}, not SETTINGS")
         if self._continued and (kind != _CONTINUATION or stream != self._continued):
@@ -221,8 +222,8 @@ class Http2Connection:
         padding = padding_of(buf, pos, end, flags)
         if flags & _PADDED:
             pos += 1
-        # Give the window back now, not when a message is whole: messages of several streams would wait for
-        # each other.
+        # The window is given back at once, not when a message is complete: otherwise messages of several
+        # streams would wait for each other.
         self._come += size
         if self._come >= _CONNECTION_BYTES // 2:
             self._writer.window(0, self._come)
@@ -248,7 +249,7 @@ class Http2Connection:
         events.append(Arrived(stream, bytes(buf[pos : end - padding]), found.ended))
 
     def _is_taken(self, found: OpenStream, buf: Readable, pos: int, end: int, stream: int) -> bool:
-        """Whether a call whose only data is here was plain, and is taken."""
+        """Whether a call, whose only data is this frame's, is plain and was taken."""
         assert self.plain is not None
         if not self.plain.take(stream, found.kind, found.timeout_ms, buf, pos, end):
             return False
@@ -262,7 +263,7 @@ class Http2Connection:
             found.untold = None
 
     def _tell_all(self, events: list[Event]) -> None:
-        """The chunk ends: nothing waits for the rest of a call."""
+        """Make the events of the calls whose data did not come within this chunk."""
         for stream in self._untold:
             found = self._streams.get(stream)
             if found is not None:
@@ -300,7 +301,7 @@ class Http2Connection:
             self._listed(self._reader.read(block), stream, self._continued_ends, events)
 
     def _listed(self, headers: list[tuple[str, str]], stream: int, ended: bool, events: list[Event]) -> None:
-        """A whole list of headers: of a new stream, or trailers."""
+        """Handle a complete list of headers, which opens a stream or is its trailers."""
         if stream > self._last:
             if not stream & 1:
                 raise wrong("an even stream", f"stream {stream}: clients open odd ones")
@@ -401,7 +402,8 @@ class Http2Connection:
 
     def _set(self, number: int, value: int) -> None:
         if number == 1:
-            # Nothing is kept in the client's table; but a client that makes it smaller must be told so.
+            # This side uses no dynamic table; but a client that changes the table's size must get a size
+            # update (RFC 7541, 4.2).
             if value != self._table_bytes:
                 self._writer.tells_table = True
             self._table_bytes = value
@@ -420,7 +422,7 @@ class Http2Connection:
     # -- commands ----------------------------------------------------------------------------------------
 
     def headers(self, stream: int, block: bytes, end: bool = False) -> None:
-        """Answer with a block of headers, or end with trailers. Nothing when the stream is gone."""
+        """Send a block of response headers, or of trailers; nothing if the stream is gone."""
         found = self._streams.get(stream)
         if found is None:
             return
@@ -429,7 +431,7 @@ class Http2Connection:
             del self._streams[stream]
 
     def send(self, stream: int, data: memoryview) -> int:
-        """Send what the windows take, at most :data:`MAX_TURN_BYTES`; returns how many bytes."""
+        """Send what the windows allow, at most :data:`MAX_TURN_BYTES`; returns how many bytes were sent."""
         found = self._streams.get(stream)
         if found is None:
             return 0
@@ -445,7 +447,7 @@ class Http2Connection:
         return sent
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
-        """The whole answer of a stream that the client has ended; False: the windows do not take it."""
+        """Send the whole answer of a stream that the client has ended; False if the windows are too small."""
         found = self._streams.get(stream)
         size = len(data)
         if found is None:
@@ -463,7 +465,7 @@ class Http2Connection:
     def answer_all(
         self, streams: list[int], messages: list[bytes], head: bytes, trailers: bytes
     ) -> list[int]:
-        """Answer streams as :meth:`answer` does; gives the places of those whose windows do not take it."""
+        """Answer streams as :meth:`answer` does; returns the indexes of those whose windows are too small."""
         return [
             place
             for place in range(len(streams))
@@ -471,24 +473,24 @@ class Http2Connection:
         ]
 
     def ping(self, number: int) -> None:
-        """Ask the client to acknowledge what was sent until now."""
+        """Send a PING; its acknowledgement shows that the client has read all that was sent before."""
         self._writer.frame(_PING, 0, 0, struct.pack(">Q", number))
 
     def reset(self, stream: int, code: int = CANCEL) -> None:
-        """End a stream at once."""
+        """End a stream by RST_STREAM."""
         if self._streams.pop(stream, None) is None:
-            return  # closed by what came in the same chunk
+            return  # a frame in the same chunk has closed the stream
         self._forgiven[stream] = None
         if len(self._forgiven) > MAX_FORGIVEN:
             del self._forgiven[next(iter(self._forgiven))]
         self._writer.frame(_RST_STREAM, 0, stream, struct.pack(">I", code))
 
     def announce_end(self) -> None:
-        """The first of two GOAWAYs: new calls go elsewhere, those under way and those that cross it go on."""
+        """Send the first of two GOAWAYs: new calls go elsewhere; calls under way, or crossing it, go on."""
         self._writer.frame(_GOAWAY, 0, 0, struct.pack(">II", _ALL_STREAMS, NO_ERROR))
 
     def close(self) -> None:
-        """The last GOAWAY."""
+        """Send the last GOAWAY."""
         self._end(NO_ERROR, b"")
 
     def _end(self, code: int, text: bytes) -> None:

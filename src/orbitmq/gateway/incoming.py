@@ -1,4 +1,4 @@
-"""A message that a gRPC client sends, as the broker stores it: checked, and with the properties that Apache's
+"""Makes the stored form of a message that a gRPC client sends: checked, and with the properties that Apache's
 proxy gives it. Pure."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_PROPERTIES: Final = 128
 MAX_USER_BYTES: Final = 16 * 1024
 MAX_GROUP_BYTES: Final = 63
 MAX_RECOVERY_MS: Final = 3600 * 1000
-# For what the broker adds: its region, its cluster, the place where a timer brings the message.
+# Reserved for the properties that the broker adds: its region, its cluster, a delayed message's real topic.
 _ADDED_BYTES = 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
@@ -54,7 +54,7 @@ def send_request(
         client: host:port of the sender.
 
     Raises:
-        RefusalError: a part of it is out of its limit; the text names the field, the value and the limit.
+        RefusalError: a part of the message exceeds its limit; the text names field, value and limit.
     """
     system = message.system_properties
     kind = message_type(system)
@@ -80,10 +80,10 @@ def send_request(
 
 
 def message_type(system: schema.SystemProperties) -> MessageType:
-    """The kind of a message, by the properties that it has, as behind Apache's proxy.
+    """The type of a message, by its system properties, as behind Apache's proxy.
 
     Raises:
-        RefusalError: it says that it is of a kind, and lacks what that kind needs, or the kind is not served.
+        RefusalError: the message lacks what the type it names needs, or the type is not served.
     """
     said = system.message_type
     if said in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic"):
@@ -125,11 +125,11 @@ def _check_kind(kind: MessageType, topic: TopicConfig) -> None:
 def _body(message: schema.Message, limit: int) -> tuple[bytes, int]:
     """The body as it is stored, and its system flags.
 
-    Clients use GZIP for gzip and for zlib. Consumers of the remoting protocol read zlib only, so
-    gzip is unpacked.
+    Clients name both gzip and zlib GZIP. Consumers of the remoting protocol read only zlib, so gzip is
+    decompressed.
 
     Raises:
-        RefusalError: it is empty, too large, or packed in a way that is not known.
+        RefusalError: the body is empty, too large, or of an unknown encoding.
     """
     body = message.body
     if not body:
@@ -273,13 +273,13 @@ def _check_group(group: str) -> None:
 
 
 def _no_controls(code: Code, what: str, text: str) -> None:
-    """Control characters separate properties in the log."""
+    """Refuse control characters, as they separate properties in the log."""
     if _CONTROLS.search(text) is not None:
         raise RefusalError(code, f"{what}: {text[:64]!r} has a control character")
 
 
 def _recovery(system: schema.SystemProperties) -> str:
-    """The property for the time after which a transaction that is still open is asked about first."""
+    """The value of the property for the time after which an open transaction is checked first."""
     if not system.HasField("orphaned_transaction_recovery_duration"):
         return ""
     asked_ms = milliseconds(system.orphaned_transaction_recovery_duration)
@@ -292,7 +292,7 @@ def _recovery(system: schema.SystemProperties) -> str:
 
 
 def _deliver_at(system: schema.SystemProperties, now_ms: int, max_delay_ms: int) -> str:
-    """The property for a delivery at a time; a past time means at once."""
+    """The value of the property for a delivery at a given time; a past time means at once."""
     if not system.HasField("delivery_timestamp"):
         return ""
     asked_ms = milliseconds(system.delivery_timestamp)

@@ -1,7 +1,7 @@
-"""Protobuf's classes for :mod:`orbitmq.gateway.schema`, in a descriptor pool of their own.
+"""Protobuf's classes for :mod:`orbitmq.gateway.schema`, in a separate descriptor pool.
 
-The official Python client defines the same package in the default pool of protobuf, where a second definition
-fails: a broker and that client may live in one process. Imported with the first gRPC client, as protobuf is.
+The official Python client defines the same package in protobuf's default pool, where a second definition
+fails, and a broker may run in that client's process. Imported, like protobuf, for the first gRPC client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _is_form(kind: object) -> bool:
 
 
 def _described(form: type[Any]) -> DescriptorProto:
-    """The description of one message of the table."""
+    """The descriptor of one message of the schema."""
     described = DescriptorProto(name=form.__name__)
     for name, hint in get_type_hints(form, include_extras=True).items():
         assert get_origin(hint) is Annotated, f"{form.__name__}.{name} has no number"
@@ -62,7 +62,7 @@ def _described(form: type[Any]) -> DescriptorProto:
                 described.oneof_decl.add(name=group)
             field.oneof_index = len(known) if group not in known else known.index(group)
         field.proto3_optional = schema.OPTIONAL in more
-    # To protobuf an optional field is the only member of a oneof behind all real ones.
+    # In a descriptor, an optional field is the only member of a oneof, which comes after all real oneofs.
     for field in described.field:
         if field.proto3_optional:
             field.oneof_index = len(described.oneof_decl)
@@ -71,7 +71,7 @@ def _described(form: type[Any]) -> DescriptorProto:
 
 
 def _describe_map(described: DescriptorProto, field: FieldDescriptorProto) -> None:
-    """A map of strings: a repeated message with a key and a value."""
+    """Describe a map of strings as protobuf does: a repeated message with a key and a value."""
     name = "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
     entry = described.nested_type.add(name=name)
     entry.options.map_entry = True
@@ -88,7 +88,7 @@ def _describe_map(described: DescriptorProto, field: FieldDescriptorProto) -> No
 
 
 def _made() -> dict[type[Any], type[Any]]:
-    """Protobuf's class of each message of the table."""
+    """Protobuf's class for each message of the schema."""
     file = FileDescriptorProto(name="orbitmq.gateway", package=PACKAGE, syntax="proto3")
     forms = _forms()
     file.message_type.extend(map(_described, forms))
@@ -113,7 +113,7 @@ def parse(form: type[T], data: bytes) -> T:
     """The message decoded from bytes.
 
     Raises:
-        CallError: INVALID_ARGUMENT, they are cut, wrongly typed, nested too deep, or a text is not UTF-8.
+        CallError: INVALID_ARGUMENT, the data is cut, wrongly typed, nested too deep, or a text is not UTF-8.
     """
     try:
         return cast(T, _CLASSES[form].FromString(data))
@@ -123,12 +123,12 @@ def parse(form: type[T], data: bytes) -> T:
 
 
 def timestamp(ms: int) -> schema.Timestamp:
-    """An instant in milliseconds since the epoch."""
+    """The Timestamp of an instant, given in milliseconds since the epoch."""
     return new(schema.Timestamp, seconds=ms // 1000, nanos=ms % 1000 * _NANOS_A_MS)
 
 
 def duration(ms: int) -> schema.Duration:
-    """A span of time, not below 0, in milliseconds."""
+    """The Duration of a span of time, given in milliseconds, not below 0."""
     return new(schema.Duration, seconds=ms // 1000, nanos=ms % 1000 * _NANOS_A_MS)
 
 

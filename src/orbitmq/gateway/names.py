@@ -1,4 +1,4 @@
-"""Names of topics and groups in calls: checked, found, and created when the settings allow it."""
+"""Checks the names of topics and groups in calls, finds topics, and creates them if the settings allow it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.message import reserved
 from orbitmq.wire.bodies.topic import TopicConfig
 
 TYPE_ATTRIBUTE: Final = "message.type"
-# The most deleted topics that are noted; beyond it the oldest is forgotten.
+# The most deleted topics that are remembered; beyond this the oldest is forgotten.
 MAX_DELETED: Final = 10_000
 FIFO: Final = "FIFO"
 MIXED: Final = "MIXED"
@@ -31,7 +31,7 @@ _ACCEPTED: Final[Mapping[str, tuple[MessageType, ...]]] = {
     "TRANSACTION": (MessageType.TRANSACTION,),
     MIXED: ALL_TYPES,
 }
-# Shown also for a topic whose type says nothing here: without any, Java's client does not start.
+# Also for a topic of an unknown type: Java's client does not start if a topic accepts no type.
 _NORMAL_ONLY: Final = (MessageType.NORMAL,)
 
 
@@ -103,11 +103,11 @@ class GrpcTopics:
                 del self._deleted[next(iter(self._deleted))]
 
     def deleted(self, name: str) -> bool:
-        """Whether a topic was deleted, since the first gRPC client connected, and not made again."""
+        """Whether a topic was deleted after the first gRPC client connected, and not created again."""
         return name in self._deleted
 
     async def find(self, topic: schema.Resource) -> TopicConfig | None:
-        """The config of a topic, on disk; None: this broker has none.
+        """The config of a topic, once it is on disk; None if this broker lacks the topic.
 
         Raises:
             RefusalError: ILLEGAL_TOPIC.
@@ -120,23 +120,23 @@ class GrpcTopics:
         return config
 
     def known(self, name: str) -> TopicConfig | None:
-        """The config of a topic that a client may use, when nothing of it has to be awaited."""
+        """The config of a topic that a client may use; None if there is none, or it is not on disk yet."""
         config = self._topics.get(name)
         if config is None or not self._metadata.saved(name):
             return None
         return config if _is_usable(name) else None
 
     async def existing(self, topic: schema.Resource, *, makes: bool = True) -> TopicConfig:
-        """The config of a topic, on disk. An unknown one is made with ``autoCreateTopicEnable``.
+        """The config of a topic, once it is on disk; ``autoCreateTopicEnable`` creates an unknown one.
 
-        It takes messages of all kinds, so that a program runs unprepared.
+        Such a topic takes messages of all types, so that a program runs without preparation.
 
         Args:
-            makes: False: an unknown topic is not made.
+            makes: whether an unknown topic may be created.
 
         Raises:
             RefusalError: ILLEGAL_TOPIC, TOPIC_NOT_FOUND.
-            RemotingError: the disk refuses a topic that is made.
+            RemotingError: the disk refuses a created topic.
         """
         config = await self.find(topic)
         if config is None:

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""One stream of HTTP/2 that is open: its window, and how much data it has brought.
+"""One open stream of HTTP/2: its windows, and how much data the client has sent on it.
 
 Typed in ``open_stream.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -17,12 +17,13 @@ class OpenStream:
     """The state of a stream.
 
     Attributes:
-        window: what may go out.
-        come: bytes that came since window was last given back.
-        length: bytes of data that its content-length names; -1: it has none.
-        taken: bytes of data that came in all.
-        ended: the client has ended its side.
-        untold: its headers, while it may be plain and no event tells of it; kind, timeout_ms: of the call.
+        window: how many bytes may be sent.
+        come: bytes received since the client's window was last given back.
+        length: the content-length; -1 without one.
+        taken: bytes of data received in all.
+        ended: whether the client has ended its side.
+        untold: the headers, while the call may be plain and has made no event.
+        kind, timeout_ms: of a call that may be plain.
     """
 
     def __init__(self, window: int, ended: bool, length: int) -> None:
@@ -39,13 +40,13 @@ class OpenStream:
         """Count data of the client.
 
         Raises:
-            Http2Error: it is not as long as its content-length says.
+            Http2Error: the data is longer or shorter than the content-length.
         """
         self.taken += size
         if self.length >= 0 and (self.taken > self.length or (ended and self.taken < self.length)):
             raise wrong_length(self.length, self.taken)
 
     def grow(self, more: int) -> bool:
-        """Make the window larger, or smaller by a number below 0; False: larger than HTTP/2 allows."""
+        """Add to the window, which a number below 0 shrinks; False if it is larger than HTTP/2 allows."""
         self.window += more
         return self.window <= _MOST_WINDOW

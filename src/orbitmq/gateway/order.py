@@ -1,4 +1,4 @@
-"""Warns of groups that read a FIFO topic and are not orderly: one line in the log for each."""
+"""Warns of groups that receive from a FIFO topic and are not orderly, with one log line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orbitmq.gateway.clients import log
 from orbitmq.gateway.names import FIFO, TYPE_ATTRIBUTE
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 
-# The most groups and topics that are warned of.
+# The most pairs of a group and a topic that get a warning.
 MAX_WARNED: Final = 10_000
 
 
@@ -21,7 +21,7 @@ class OrderWarnings:
         self._warned: set[tuple[str, str]] = set()
 
     def look(self, group: SubscriptionGroupConfig, topic: str) -> None:
-        """A group receives from a topic."""
+        """Warn, once, if this group is not orderly and this topic, from which it receives, is FIFO."""
         config = self._topics.get(topic)
         if group.consume_message_orderly or config is None or config.attributes.get(TYPE_ATTRIBUTE) != FIFO:
             return

@@ -8,7 +8,7 @@ from typing import Final
 from orbitmq.gateway import schema
 from orbitmq.gateway.call import Call, CallError
 
-# The most answers that wait on one stream; beyond that the oldest is dropped.
+# The most answers that wait on one stream; beyond this the oldest is dropped.
 MAX_ANSWERS: Final = 32
 # The most questions that wait on one stream, their bytes, and the bytes on all streams of this broker.
 MAX_QUESTIONS: Final = 1000
@@ -43,7 +43,7 @@ class StreamOutbox:
         call: the call of the stream, which counts the bytes of the waiting answers.
 
     Attributes:
-        closed: whether no more commands are taken; the stream ends when the waiting answers are sent.
+        closed: whether the outbox takes no more questions; the stream ends when the waiting answers are sent.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class StreamOutbox:
     def __init__(self, room: Room, call: Call) -> None:
         self._room = room
         self._call = call
-        # None while there are no commands, as on most streams: an empty deque takes 700 bytes.
+        # None while no commands wait, as on most streams: an empty deque takes 700 bytes.
         self._answers: deque[bytes] | None = None
         self._questions: deque[bytes] | None = None
         self._bytes = 0
@@ -73,12 +73,12 @@ class StreamOutbox:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, and nothing more is to be done."""
+        """Whether no command waits or is being written, and the stream is not about to end."""
         busy = self._writes or self._pumps or self.closed
         return not busy and self._answers is None and self._questions is None
 
     def answer(self, command: schema.TelemetryCommand) -> bool:
-        """Send a command behind the answers that wait, before the questions; False when there is no room."""
+        """Send a command after the waiting answers, before the questions; False when there is no room."""
         data = command.SerializeToString()
         if self._answers is not None and len(self._answers) >= MAX_ANSWERS:
             self._next_answer(self._answers)
@@ -90,7 +90,7 @@ class StreamOutbox:
         return True
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
-        """Send a question behind those that wait; False when there is no room, or the stream has ended."""
+        """Send a question after the waiting ones; False when there is no room, or the stream has ended."""
         data = command.SerializeToString()
         waiting = 0 if self._questions is None else len(self._questions)
         full = waiting >= MAX_QUESTIONS or self._bytes + len(data) > MAX_BYTES
@@ -110,7 +110,7 @@ class StreamOutbox:
             self.pump()
 
     def wrote(self) -> None:
-        """The command that was being written is sent; perhaps :meth:`pump` still runs, and goes on."""
+        """Go on after a command was sent; a :meth:`pump` that still runs goes on by itself."""
         self._writes = False
         self.pump()
 
@@ -136,7 +136,7 @@ class StreamOutbox:
             self._pumps = False
 
     def lost(self) -> None:
-        """The stream has ended: what waits is dropped."""
+        """Drop the waiting commands: the stream has ended."""
         self._lost = self.closed = True
         while self._answers:
             self._next_answer(self._answers)

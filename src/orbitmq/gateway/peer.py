@@ -1,4 +1,4 @@
-"""One gRPC client as a peer of the broker: it is asked on its Telemetry streams."""
+"""One gRPC client as a peer of the broker, which sends it commands on its Telemetry streams."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, Language
 from orbitmq.wire.headers.client import GetConsumerRunningInfoRequest
 
-# Clients send a heartbeat every 10 s, and open a new Telemetry stream 1 s after theirs ended.
+# A client counts as gone when it makes no call, or has no Telemetry stream, for these times. Clients send a
+# heartbeat every 10 s, and open a new stream 1 s after the old one ended.
 SILENT_MS: Final = 40_000
 WITHOUT_STREAM_MS: Final = 10_000
-# The most topics that are noted of a producer.
+# The most topics that are kept of a producer.
 MAX_TOPICS: Final = 1000
 CONSUMERS: Final[Mapping[int, ConsumeType]] = {
     ClientType.PUSH_CONSUMER: ConsumeType.CONSUME_PASSIVELY,
@@ -35,10 +36,10 @@ MAX_QUESTIONS: Final = 100
 
 
 class TelemetryStream(Protocol):
-    """A Telemetry stream, as far as its client is concerned."""
+    """The part of a Telemetry stream that its :class:`GrpcPeer` uses."""
 
     def answer(self, command: schema.TelemetryCommand) -> bool:
-        """Send a command before the questions that wait; False when there is no room for it."""
+        """Send a command ahead of the waiting questions; False when there is no room for it."""
         ...
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
@@ -46,7 +47,7 @@ class TelemetryStream(Protocol):
         ...
 
     def close(self) -> None:
-        """End the stream when the commands of :meth:`answer` are sent."""
+        """End the stream when the commands of :meth:`answer` have been sent."""
         ...
 
 
@@ -54,16 +55,16 @@ class GrpcPeer:
     """One gRPC client as a peer of the broker (``registry.Peer``).
 
     Attributes:
-        caller: its first call, with the address of its last one.
-        kind: a ``ClientType``; unspecified until the client has said it.
-        group: of a consumer.
-        topics: that a producer sends to, in the order in which it named them; None: none.
-        wanted: what a consumer subscribes to; None until the client has said it.
-        wanted_ms: when it said that.
-        streams: its Telemetry streams.
-        lost_ms: since when there is no stream; None: there is one, or there never was one.
+        caller: the client as in its first call, with the address of its last call.
+        kind: a ``ClientType``; UNSPECIFIED until the client has named it.
+        group: a consumer's group.
+        topics: the topics that a producer sends to, in the order in which it named them; None without any.
+        wanted: a consumer's subscriptions; None until it has sent its settings.
+        wanted_ms: when the consumer sent them.
+        streams: the client's Telemetry streams.
+        lost_ms: when the last stream ended; None while there is a stream, or if there never was one.
         since_ms: when the client called first.
-        seen_ms: when it called last.
+        seen_ms: when the client called last.
     """
 
     __slots__ = (
@@ -89,9 +90,9 @@ class GrpcPeer:
     ) -> None:
         self._broker = broker
         self._clock = clock
-        # The nonce of the last command that has one.
+        # The last nonce given to a command.
         self._nonce = 0
-        # The questions of operators that are not answered yet, by nonce; None: there are none.
+        # The unanswered questions of operators, by nonce; None without any.
         self._open: dict[str, asyncio.Future[schema.TelemetryCommand]] | None = None
         self.caller = caller if caller.authorization is None else replace(caller, authorization=None)
         self.kind: int = ClientType.UNSPECIFIED
@@ -123,30 +124,30 @@ class GrpcPeer:
 
     @property
     def user(self) -> str:
-        """The user who signed its first call; empty: the call had no signature."""
+        """The user of the client's first call; empty if that call had neither keys nor a certificate."""
         return self.caller.user
 
     def shared(self, caller: Caller) -> Caller:
-        """The client as one of its calls names it: the calls that wait keep one object, if they can."""
+        """``self.caller`` if it equals the call's caller: so a client's waiting calls share one object."""
         return self.caller if self.caller == caller else caller
 
     def calls_from(self, address: str) -> None:
-        """Note the address of its last call."""
+        """Note the address of the client's last call."""
         if self.caller.address != address:
             self.caller = replace(self.caller, address=address)
 
     @property
     def subscriptions(self) -> list[SubscriptionData]:
-        """What a consumer subscribes to, as heartbeats of the remoting protocol have it."""
+        """A consumer's subscriptions, in the form of the remoting protocol's heartbeats."""
         return [subscription(each, self.wanted_ms) for each in self.wanted or ()]
 
     # -- as a peer -------------------------------------------------------------------------------------
 
     def oneway(self, command: Command) -> None:
-        """Send a question about a transaction; notices are dropped, as gRPC clients need none.
+        """Send a transaction check to the client; other commands are dropped, as gRPC clients need none.
 
         Raises:
-            TransportError: the client has no Telemetry stream that takes the question.
+            TransportError: the client has no Telemetry stream that takes the command.
         """
         asked = question(command, self._broker)
         if asked is not None:
@@ -156,7 +157,7 @@ class GrpcPeer:
         """The client's answer to CONSUME_MESSAGE_DIRECTLY or GET_CONSUMER_RUNNING_INFO.
 
         Raises:
-            TransportError: the client cannot answer such a request (known at once), or does not in time.
+            TransportError: clients of its kind cannot answer such a request, or no answer comes in time.
         """
         reason = questions.refusal(command.code, self.language, self.kind)
         if reason:
@@ -205,14 +206,14 @@ class GrpcPeer:
         return str(self._nonce)
 
     def _put(self, asked: schema.TelemetryCommand) -> None:
-        # The newest stream first: the client may have come back on it.
+        # The newest stream first: the client may have reconnected while an old stream seems open.
         if not any(stream.ask(asked) for stream in reversed(self.streams)):
             raise TransportError(
                 f"gRPC client {self.client_id} has no Telemetry stream for a question", self.remote_address
             )
 
     def answered(self, answer: schema.TelemetryCommand) -> None:
-        """The client answers a question; an answer that is late, or to no question, is dropped."""
+        """Handle the client's answer to a question; an answer that is late, or to no question, is dropped."""
         waiting = (self._open or {}).get(questions.nonce_of(answer))
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
@@ -238,7 +239,7 @@ class GrpcPeer:
     # -- life ------------------------------------------------------------------------------------------
 
     def send_away(self) -> None:
-        """Tell a client that understands it to make a new connection, then end its streams."""
+        """Send ReconnectEndpointsCommand to a client that carries it out, then end the client's streams."""
         told = abilities.reconnects(self.language, self.version)
         for stream in self.streams:
             if told:
@@ -247,14 +248,14 @@ class GrpcPeer:
             stream.close()
 
     def sends_to(self, topic: str) -> None:
-        """Note a topic that a producer sends to; beyond the limit the oldest is forgotten."""
+        """Note a topic that the producer sends to; beyond :data:`MAX_TOPICS` the oldest is forgotten."""
         self.topics = self.topics or {}
         self.topics[topic] = None
         if len(self.topics) > MAX_TOPICS:
             del self.topics[next(iter(self.topics))]
 
     def is_gone(self, now_ms: int) -> bool:
-        """Whether the client counts as gone: its stream ended, or it has sent nothing, for too long."""
+        """Whether the client counts as gone: for too long it has had no stream, or made no call."""
         lost = self.lost_ms
         if lost is not None and now_ms - lost >= WITHOUT_STREAM_MS:
             return True

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
-"""A plain AckMessage from its frame to the table of messages in flight: one handle, not in order.
+"""Carries out a plain AckMessage, with one handle that is not orderly, straight from its HTTP/2 frame.
 
-Whatever is unusual is left alone: the ordinary way takes it, or refuses it with the reason. Both ways give
-the same answer.
+An unusual request is left to the ordinary path, which serves it or refuses it with the reason. Both paths
+give the same answer.
 
 Typed in ``plain_acks.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -26,14 +26,14 @@ if not cython.compiled:
 MAX_HANDLE = 1024
 MAX_ID = 1024
 MAX_PLACES = 4096
-# Digits of a number that surely fits.
+# The most digits of a number: this many always fit in 64 bits.
 MAX_DIGITS = 18
 IN_ORDER = ORDERLY_REVIVE_QUEUE
 
 _FIRST = 0x0A  # field 1, bytes
 _SECOND = 0x12
 _THIRD = 0x1A
-# Spans of the message's parts.
+# The indexes of the request's parts among the spans.
 P_GROUP, P_TOPIC, P_ENTRY, P_ID, P_HANDLE, P_PARTS = 0, 1, 2, 3, 4, 5
 
 
@@ -41,12 +41,13 @@ class PlainAcks(PlainFields):
     """Acknowledges messages by plain handles.
 
     Args:
-        find_place: what ``acknowledge`` wants for this topic and group; None: they take the ordinary way.
+        find_place: returns the ``place`` argument of ``acknowledge`` for a topic and a group; None if their
+            acknowledgements have to take the ordinary path.
         acknowledge: ends a message in flight, by its place, queue, offset, the start of its delivery and the
-            time of its pop; False: it is not in flight so, and nothing was done.
-        broker: the name that handles have.
-        head: the beginning of the answer, up to its entry: the status OK.
-        end: the end of the entry: the status OK.
+            time of its pop; returns False, and does nothing, if no such message is in flight.
+        broker: the broker's name in the handles.
+        head: the encoded answer up to its entry: the status OK.
+        end: the encoded end of the entry: the status OK.
 
     Attributes:
         places: the results of ``find_place``, to be cleared when a topic or the role changes.
@@ -68,7 +69,7 @@ class PlainAcks(PlainFields):
         self.head = head
         self.end = end
         self.places: dict[bytes, Any] = {}
-        # Of the handle.
+        # The numbers in the handle.
         self.start = 0
         self.pop_time = 0
         self.revive = 0
@@ -76,7 +77,7 @@ class PlainAcks(PlainFields):
         self.offset = 0
 
     def take(self, buf: Readable, pos: int, end: int) -> bytes | None:
-        """Do what a request asks; the answer, with gRPC's prefix. None: nothing was done."""
+        """Carry out a request; the answer with gRPC's prefix, or None if nothing was done."""
         if not self._read(buf, pos, end) or not self._handle(buf):
             return None
         place = self._place(buf)
@@ -141,7 +142,7 @@ class PlainAcks(PlainFields):
         return length == 0 or is_plain(buf, parts[2 * P_ID], length)
 
     def _handle(self, buf: Readable) -> bool:
-        """Read the handle; False when it is unusual, another broker's, in order or of a retry topic."""
+        """Read the handle; False if it is unusual, another broker's, of an orderly group or a retry topic."""
         self.at = self.parts[2 * P_HANDLE]
         end = self.at + self.parts[2 * P_HANDLE + 1]
         self.start = self._digits(buf, end)

@@ -1,8 +1,7 @@
 # cython: annotation_typing=False
-"""Plain messages from their records to the responses of a ReceiveMessage, without objects in between.
+"""Makes the responses of a ReceiveMessage from the records of plain messages, without objects in between.
 
-A pop with a message that is unusual is left alone as a whole: the ordinary way delivers it. Both ways give
-the same responses.
+A pop with an unusual message is left as a whole to the ordinary path. Both paths give the same responses.
 
 Typed in ``plain_deliveries.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -27,38 +26,38 @@ if not cython.compiled:
     from orbitmq.gateway.plain_fields import is_plain, varint_bytes
     from orbitmq.message.octets import find, get_i16, get_i32, get_i64, same
 
-# A message with more user properties, or longer properties, takes the ordinary way.
+# A message with more user properties, or longer properties, takes the ordinary path.
 MAX_USER = 16
 MAX_PROPERTIES = MAX_BYTES // 2
 MAX_MS = 1 << 45
 MAX_NAME = 127
 MAX_HEAD = 512
-# What the properties of a record are, by their names; those not named here are the user's.
+# The kinds of a record's properties, by their names; properties without a kind are the user's.
 SKIPPED, UNUSUAL, TAG, KEYS, ID, BORN_HOST, TRACE = 1, 2, 3, 4, 5, 6, 7
 # C integers in the compiled module.
 _SKIPPED, _UNUSUAL, _TAG, _KEYS, _ID, _BORN_HOST, _TRACE = SKIPPED, UNUSUAL, TAG, KEYS, ID, BORN_HOST, TRACE
 
-# The fixed part of a record whose hosts are IPv4.
+# The places of the fields in the fixed part of a record whose hosts are IPv4.
 _MAGIC, _QUEUE, _QUEUE_OFFSET, _PHYSICAL, _FLAGS, _BORN_MS = 4, 12, 20, 28, 36, 40
 _STORE_MS, _STORE_HOST, _RECONSUMED, _BODY_LENGTH, _BODY = 56, 64, 72, 84, 88
 _MAGIC_V1 = MAGIC_V1
-# Records with these system flags, compressed or with IPv6 hosts, take the ordinary way.
+# Records with these system flags, compressed or with IPv6 hosts, take the ordinary path.
 _ODD_FLAGS = sysflag.COMPRESSED | sysflag.BORN_HOST_V6 | sysflag.STORE_HOST_V6
-# Type MD5, and 32 characters.
+# The head of the encoded digest: its type MD5, and its length of 32 characters.
 _DIGEST = b"\x22\x24\x08\x02\x12\x20"
-# The body as it is; a message of no special type.
+# Encoded fields: the body's encoding IDENTITY, and the message's type NORMAL.
 _KIND = b"\x28\x01\x30\x01"
-# The first delivery.
+# Encoded field: the delivery attempt 1.
 _ATTEMPT = b"\x80\x01\x01"
 
 
 class PlainDeliveries(PlainFields):
-    """Makes responses of records.
+    """Makes responses from records.
 
     Args:
-        names: what a property is, see above.
-        digest: of a body, as text.
-        host: the text of a host in a record.
+        names: the kind of each property that is not the user's, by its name.
+        digest: returns a body's digest, as text.
+        host: returns the text of a host in a record.
     """
 
     def __init__(
@@ -84,13 +83,13 @@ class PlainDeliveries(PlainFields):
         tags: frozenset[bytes],
         handles: dict[int, bytes],
     ) -> list[bytes] | None:
-        """The responses for the records of a pop, each with gRPC's prefix; None: one of them is unusual.
+        """The responses for the records of a pop, each with gRPC's prefix; None if a record is unusual.
 
         Args:
-            topic: in which all of them lie.
+            topic: the topic of all records.
             resource: the topic as the client named it, encoded.
-            tags: one of which each message must have; empty: tags do not matter.
-            handles: by queue, the handle up to the offset in the queue.
+            tags: each message must have one of these tags; empty: tags do not matter.
+            handles: by queue, the text of the handle up to the offset in the queue.
         """
         if len(topic) > MAX_NAME or len(resource) > 2 * MAX_NAME:
             return None
@@ -105,7 +104,7 @@ class PlainDeliveries(PlainFields):
         return found
 
     def _chunk(self, buf: Readable, end: int, found: list[bytes]) -> bool:
-        """Add the responses for records that lie one after the other."""
+        """Add the responses for a chunk of records to ``found``; False if a record is unusual."""
         pos = 0
         while pos < end:
             if end - pos < _BODY + 3:
@@ -121,7 +120,7 @@ class PlainDeliveries(PlainFields):
         return True
 
     def _response(self, buf: Readable, pos: int, end: int) -> bytes | None:
-        """The response for a record; None: it is unusual."""
+        """The response for a record; None if the record is unusual."""
         if get_i32(buf, pos + _MAGIC) != _MAGIC_V1 or get_i32(buf, pos + _FLAGS) & _ODD_FLAGS:
             return None
         if get_i32(buf, pos + _RECONSUMED) != 0:
@@ -162,7 +161,7 @@ class PlainDeliveries(PlainFields):
     # -- properties --------------------------------------------------------------------------------------
 
     def _properties(self, buf: Readable, at: int, end: int) -> bool:
-        """Find the parts of the properties; False when one is unusual or one that must be there is not."""
+        """Find the parts of the properties; False if a property is unusual, or a required one is missing."""
         self._forget()
         self.users = 0
         parts = self.parts
@@ -193,7 +192,7 @@ class PlainDeliveries(PlainFields):
         return not self.tags or (at >= 0 and bytes(buf[at : at + parts[2 * _TAG + 1]]) in self.tags)
 
     def _user_property(self, buf: Readable, at: int, middle: int, stop: int) -> bool:
-        """Note a property of the user; False when there are many, or it is there already."""
+        """Note a property of the user; False if there are too many, or its name came before."""
         user = self.user
         length = middle - at
         if self.users >= MAX_USER:
@@ -265,7 +264,7 @@ class PlainDeliveries(PlainFields):
         self._copy(buf, start, length)
 
     def _keys(self, buf: Readable, at: int, end: int) -> None:
-        """The words of the property KEYS."""
+        """Write the words of the property KEYS."""
         while at < end:
             stop = find(buf, 0x20, at, end)
             if stop > at:
@@ -293,7 +292,7 @@ class PlainDeliveries(PlainFields):
         return True
 
     def _handle(self, queue_id: int, offset: int, physical: int) -> bool:
-        """The receipt handle; False when the pop has none for this queue."""
+        """Write the receipt handle; False if the pop has none for this queue."""
         head = self.handles.get(queue_id)
         if head is None or len(head) > MAX_HEAD or offset < 0 or physical < 0:
             return False
@@ -315,7 +314,8 @@ class PlainDeliveries(PlainFields):
     def _host(self, raw: bytes) -> bytes:
         found = self.hosts.get(raw)
         if found is None:
-            # Store hosts are few: this broker, and brokers whose log it has copied. Born hosts may be many.
+            # Store hosts are few: this broker's, and those of masters whose log it copied. Born hosts may be
+            # many.
             if len(self.hosts) >= MAX_USER:
                 self.hosts.clear()
             found = self.hosts[raw] = self.host(raw)

@@ -1,4 +1,4 @@
-"""The plain calls of all connections: when they may be taken, and when their answers may go."""
+"""The plain calls of all connections: when connections may take them, and when their answers may be sent."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class PlainDoor:
         self._set()
 
     def _set(self) -> None:
-        """Take over the settings."""
+        """Set the properties that the broker adds, and its limits, from the settings."""
         config = self._config
         texts = layout.texts(
             region=config.region_id,
@@ -96,12 +96,12 @@ class PlainDoor:
         self._forget()
 
     def _forget(self) -> None:
-        """Look up topics again."""
+        """Forget the topics that were looked up."""
         self._sends.topics.clear()
         self._acks.places.clear()
 
     def _place(self, topic: bytes, group: bytes) -> tuple[str, str, int] | None:
-        """A topic and a group whose messages may be acknowledged, and the number of the topic's queues."""
+        """The topic and the group of plain acknowledgements, and how many queues the topic has; else None."""
         try:
             names = topic.decode(), group.decode()
             config = self._topics.known(topic_name(new(schema.Resource, name=names[0])))
@@ -113,12 +113,12 @@ class PlainDoor:
     def _acknowledge(
         self, place: tuple[str, str, int], queue_id: int, offset: int, start: int, pop_time_ms: int
     ) -> bool:
-        """End a message in flight; False: it is in flight under no such receipt, and nothing was done."""
+        """End a message in flight; False, and nothing is done, if it is not in flight under this receipt."""
         topic, group, queues = place
         return queue_id < queues and self._settling.end(topic, group, queue_id, offset, (start, pop_time_ms))
 
     def _find(self, name: bytes) -> PlainTopic | None:
-        """The topic, if plain messages may be sent to it."""
+        """The topic of this name; None if it does not take plain messages."""
         try:
             text = name.decode()
         except UnicodeDecodeError:
@@ -154,11 +154,11 @@ class PlainDoor:
         return True
 
     def open(self, born: bytes, address: bytes, room: int) -> PlainReader | None:
-        """Prepare for what a client sent next; None: the ordinary way gives the reason.
+        """Prepare for the next bytes of a client; None if all calls have to take the ordinary path now.
 
         Args:
-            born, address: of the client; as a record has them, and as text.
-            room: how many calls it may begin.
+            born, address: the client's address, as in a record, and as text.
+            room: how many calls the client may begin.
         """
         refused = self._store.write_gate.refusal is not None or self._durability.refusal is not None
         if refused or not self._role.takes_messages or not self._config.writable or not born:
@@ -168,7 +168,7 @@ class PlainDoor:
         return self._reader
 
     def close(self, answer: Callable[[PlainCalls], object]) -> list[PlainCalls]:
-        """The calls that were taken since :meth:`open`; ``answer`` is called when they may be answered."""
+        """The calls taken since :meth:`open`; ``answer`` is called with calls when they may be answered."""
         self._reader.end()
         found = []
         sent, acknowledged = self._reader.sent, self._reader.acknowledged
@@ -186,7 +186,7 @@ class PlainDoor:
 
 
 def _kept(calls: PlainCalls, error: Exception | None) -> PlainCalls:
-    """Acknowledgements with their answers; with an error, it is not known whether they are on disk."""
+    """The acknowledgements; an error replaces their answers, as the disk may have lost them."""
     if error is not None:
         calls.answers = [prefixed(not_kept(answer[PREFIX_BYTES:], error)) for answer in calls.answers]
     return calls
@@ -203,7 +203,7 @@ def _lost(calls: PlainCalls) -> PlainCalls:
 
 
 def _may_pass(headers: Mapping[str, str]) -> bool:
-    """Whether the key of a call can be read; nothing more is asked of it."""
+    """Whether the authorization header of a call can be read; its signature is not checked."""
     try:
         authorization(headers)
     except RefusalError:

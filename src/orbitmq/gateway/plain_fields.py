@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""The fields of protobuf messages, read and written in place: what all plain calls share.
+"""Reads and writes the fields of protobuf messages in place, for all plain calls.
 
-A reader refuses what is unusual; the caller then takes the ordinary way, where protobuf judges.
+A message with an unusual field is refused; the caller then takes the ordinary path, which uses protobuf.
 
 Typed in ``plain_fields.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 if not cython.compiled:
     from orbitmq.message.octets import copy, put_i32
 
-# Most bytes that are made of one message.
+# The most bytes that are written for one message.
 MAX_BYTES = 8192
 _SECOND = 0x12
 
 
 class PlainFields:
-    """A place in a received message, the spans of its parts, and a buffer for what is made of it.
+    """A place in a received message, the spans of its parts, and a buffer for the bytes made from it.
 
     Args:
-        parts: how many spans are noted.
+        parts: how many parts have a span.
     """
 
     def __init__(self, parts: int) -> None:
@@ -40,13 +40,13 @@ class PlainFields:
         self.used = 0
 
     def _forget(self) -> None:
-        """Forget the parts that were noted."""
+        """Forget the spans of all parts."""
         for part in range(self.count):
             self.parts[2 * part] = -1
             self.parts[2 * part + 1] = 0
 
     def _varint(self, buf: Readable, end: int) -> int:
-        """The number at the place, not below 0; -1 when it is cut or larger than 56 bits."""
+        """Read the varint at the place; -1 if it is cut or larger than 56 bits."""
         value = 0
         shift = 0
         while self.at < end and shift < 56:
@@ -59,13 +59,13 @@ class PlainFields:
         return -1
 
     def _tag(self, buf: Readable, end: int) -> int:
-        """A field's number and type; -1 when it is none of the known fields."""
+        """Read a field's tag (number and type); -1 if it is longer than two bytes, as no known field's is."""
         start = self.at
         tag = self._varint(buf, end)
         return tag if self.at - start <= 2 else -1
 
     def _length(self, buf: Readable, end: int) -> int:
-        """The length of the bytes at the place; -1 when they are cut."""
+        """Read the length of the bytes at the place; -1 if they are cut."""
         start = self.at
         length = self._varint(buf, end)
         if length < 0 or length > end - self.at or self.at - start > 4:
@@ -73,7 +73,7 @@ class PlainFields:
         return length
 
     def _span(self, buf: Readable, end: int, part: int) -> bool:
-        """Note the bytes at the place as a part, which must not be there yet; the place moves behind them."""
+        """Note the bytes at the place as a part, and move behind them; False if the part came before."""
         length = self._length(buf, end)
         if length < 0 or self.parts[2 * part] >= 0:
             return False
@@ -83,7 +83,7 @@ class PlainFields:
         return True
 
     def _name(self, buf: Readable, part: int) -> bool:
-        """Make the name alone the part of a resource; False when a namespace is there, too."""
+        """Narrow the span of a resource to the name in it; False if it has a namespace, too."""
         parts = self.parts
         self.at = parts[2 * part]
         end = self.at + parts[2 * part + 1]
@@ -117,7 +117,7 @@ class PlainFields:
         self._byte(value)
 
     def _begin_answer(self, length: int) -> None:
-        """Begin with gRPC's prefix of an uncompressed message of this length."""
+        """Write gRPC's prefix of an uncompressed message of this length."""
         if cython.compiled:
             put_i32(cython.address(self.view[0]), 1, length)
         else:

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""Takes the plain calls out of what one client sent at a time: those that come whole, in one chunk.
+"""Takes plain calls, which arrive whole in one chunk of a connection's bytes, and does their work at once.
 
-Whatever is unusual is left alone: the ordinary way takes it, or refuses it with the reason.
+An unusual call is left to the ordinary path, which serves it or refuses it with the reason.
 
 Typed in ``plain_reader.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -31,7 +31,7 @@ _PATHS = {
     "/apache.rocketmq.v2.MessagingService/AckMessage": ACKNOWLEDGE,
 }
 _CONTENT_TYPE = "application/grpc"
-# The headers that matter, as bits; one of them twice is unusual.
+# The headers that are read, as bits; a call that has one of them twice is unusual.
 _H_METHOD, _H_PATH, _H_TYPE, _H_ID = 1, 2, 4, 8
 _H_ENCODING, _H_TIMEOUT, _H_KEY, _H_TIME, _H_TOKEN = 16, 32, 64, 128, 256
 _NEEDED = _H_METHOD | _H_PATH | _H_TYPE | _H_ID
@@ -49,12 +49,13 @@ _HEADERS = {
 
 
 class PlainCalls:
-    """The calls of one kind in one chunk. Their answers wait until their changes are safe.
+    """The calls of one kind in one chunk. Their answers wait until their changes are flushed to the disk.
 
     Attributes:
-        streams, answers: of each call, the answer with gRPC's prefix.
-        timeouts_ms: how long its client waits; 0: no limit.
-        timer: of the first of these times.
+        streams: each call's stream.
+        answers: each call's answer, with gRPC's prefix.
+        timeouts_ms: how long each call's client waits; 0: no limit.
+        timer: ends the first of these times.
     """
 
     def __init__(self) -> None:
@@ -65,16 +66,16 @@ class PlainCalls:
 
 
 class PlainReader:
-    """Judges the headers of calls, and takes those that are plain.
+    """Judges the headers of calls, and takes the calls that are plain.
 
     Args:
         seen: called with the client ids of the calls.
-        check: whether these headers of a client may pass.
-        timeout_ms: see ``framing.timeout_ms``; -1 for a broken header.
+        check: whether a call with these headers may be plain.
+        timeout_ms: as ``framing.timeout_ms``, but -1 for a broken header.
 
     Attributes:
-        kind, timeout_ms: of the headers that :meth:`wants` judged last.
-        sent, acknowledged: the calls that were taken; None: none.
+        kind, timeout_ms: of the call whose headers :meth:`wants` judged last.
+        sent, acknowledged: the calls taken since :meth:`begin`; None without any.
     """
 
     def __init__(
@@ -98,10 +99,10 @@ class PlainReader:
         self.acknowledged: PlainCalls | None = None
 
     def begin(self, born: bytes, address: bytes, room: int) -> None:
-        """Read what a client sent next, which may begin a limited number of calls.
+        """Prepare for the next bytes of a client, which may begin at most ``room`` calls.
 
         Args:
-            born, address: of the client; as a record has them, and as text.
+            born, address: the client's address, as in a record, and as text.
         """
         self.sends.born = born
         self.sends.address = address
@@ -110,7 +111,7 @@ class PlainReader:
         self.sent = self.acknowledged = None
 
     def end(self) -> None:
-        """Take no more."""
+        """Take no more calls."""
         self.room = 0
 
     def wants(self, headers: list[tuple[str, str]]) -> bool:
@@ -162,7 +163,7 @@ class PlainReader:
         return True
 
     def take(self, stream: int, kind: int, timeout_ms: int, buf: Readable, pos: int, end: int) -> bool:
-        """Do the work of a call whose only data is here; False: nothing was done."""
+        """Do the work of a call whose only data is this; False if nothing was done."""
         if self.room <= 0 or end - pos < 5 or buf[pos] != 0 or get_i32(buf, pos + 1) != end - pos - 5:
             return False
         if kind == SEND:
@@ -179,7 +180,7 @@ class PlainReader:
         return True
 
     def _calls(self, kind: int) -> PlainCalls:
-        """The collected calls of this kind."""
+        """The calls of this kind, to which the next one is added."""
         if kind == SEND:
             if self.sent is None:
                 self.sent = PlainCalls()

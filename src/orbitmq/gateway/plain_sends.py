@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
-"""A plain SendMessage from its frame to its record: one message, of no special type, for a known topic.
+"""Stores the message of a plain SendMessage, one NORMAL message for a known topic, straight from its frame.
 
-Whatever is unusual is left alone: the ordinary way takes it, or refuses it with the reason. Both ways store
-the same record and give the same answer.
+An unusual request is left to the ordinary path, which serves it or refuses it with the reason. Both paths
+store the same record and give the same answer.
 
 Typed in ``plain_sends.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -31,15 +31,15 @@ if not cython.compiled:
 
 Q_NEXT = store_layout.Q_NEXT
 NORMAL = message_types.NORMAL
-# A message with more user properties, more keys, or longer properties, takes the ordinary way.
+# A message with more user properties, more keys, or longer properties, takes the ordinary path.
 MAX_USER = 16
 MAX_KEYS = 16
 _MAX_BYTES = MAX_BYTES
 MAX_ANSWER = 1024
-# Beside values that are copied: names, separators and numbers of the properties that are always there.
+# Reserved, beside the copied values, for names, separators and numbers of the properties of every message.
 FIXED_BYTES = 512
 
-# Fields with their wire type, as protobuf writes them.
+# The tags of fields (number and wire type), as protobuf encodes them.
 _FIRST = 0x0A  # field 1, bytes
 _SECOND = 0x12
 _THIRD = 0x1A
@@ -61,7 +61,7 @@ _MOST_NUMBER = 1 << 31
 _MOST_SECONDS = 1 << 40
 _SECOND_NANOS = 1000000000
 
-# Spans of the message's parts: where each begins and how long it is.
+# The indexes of the message's parts among the spans, each of which is a start and a length.
 P_TOPIC, P_SYSTEM, P_BODY, P_TAG, P_ID, P_BORN, P_HOST, P_TRACE, P_PARTS = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 _N_TAGS = b"TAGS\x01"
@@ -77,7 +77,7 @@ class PlainTopic:
     """A topic that takes plain messages.
 
     Attributes:
-        slots: of the queues to write to, in the appender.
+        slots: the appender's slot of each writable queue, by queue id.
     """
 
     def __init__(self, name: bytes, slots: list[int]) -> None:
@@ -92,17 +92,18 @@ class PlainSends(PlainFields):
     """Stores plain messages.
 
     Args:
-        find_topic: the topic of this name if it takes plain messages now, else None.
-        make_room: see ``HotStore.make_room``; False: the disk refuses.
-        choose: a queue below a number of queues.
-        reserved: names of properties with which a message takes the ordinary way.
-        head: the beginning of the answer, up to its entry: the status OK.
-        entry: the beginning of the entry: the status OK.
+        find_topic: returns the topic of this name; None if it does not take plain messages now.
+        make_room: see ``HotStore.make_room``; returns False if the disk refuses.
+        choose: returns a queue id below this number of queues.
+        reserved: names of user properties with which a message takes the ordinary path.
+        head: the encoded answer up to its entry: the status OK.
+        entry: the encoded beginning of the entry: the status OK.
 
     Attributes:
-        topics: those that were found; to be cleared when a topic, a setting or the role changes.
-        added, max_body: the properties that the broker adds, encoded; the longest body.
-        born, address: of the client whose bytes are read; as a record has them, and as text.
+        topics: the topics found so far; to be cleared when a topic, a setting or the role changes.
+        added: the properties that the broker adds, encoded.
+        max_body: the longest body, in bytes.
+        born, address: the address of the client whose bytes are read, as in a record, and as text.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class PlainSends(PlainFields):
     # -- the message -------------------------------------------------------------------------------------
 
     def take(self, buf: Readable, pos: int, end: int) -> bytes | None:
-        """Store the message of a request; the answer, with gRPC's prefix. None: nothing was done."""
+        """Store the message of a request; the answer with gRPC's prefix, or None if nothing was done."""
         if not self._read(buf, pos, end):
             return None
         parts = self.parts
@@ -243,7 +244,7 @@ class PlainSends(PlainFields):
         return self.at == end
 
     def _system(self, buf: Readable) -> bool:
-        """Find the parts of the system properties."""
+        """Find the parts of the system properties; False if one is unknown or unusual."""
         self.at = self.parts[2 * P_SYSTEM]
         end = self.at + self.parts[2 * P_SYSTEM + 1]
         while self.at < end:
@@ -281,7 +282,7 @@ class PlainSends(PlainFields):
         return True
 
     def _born(self, buf: Readable) -> bool:
-        """Read the time at which the message was made."""
+        """Read the time at which the client made the message; False if it is missing or unusual."""
         seconds = 0
         nanos = 0
         self.at = self.parts[2 * P_BORN]
@@ -305,7 +306,7 @@ class PlainSends(PlainFields):
     # -- properties --------------------------------------------------------------------------------------
 
     def _put_part(self, name: bytes, buf: Readable, start: int, length: int) -> bool:
-        """Add a property; False when its value has more than printable ASCII, or a space at an end."""
+        """Add a property; False if its value is too long, not printable ASCII, or has a space at an end."""
         if not is_plain(buf, start, length) or buf[start] == 0x20 or buf[start + length - 1] == 0x20:
             return False
         if self.used + length + len(name) + len(self.added) + FIXED_BYTES > _MAX_BYTES:
@@ -372,7 +373,7 @@ class PlainSends(PlainFields):
             if find_sorted(self.reserved, 1, hash_bytes(buf, start, length, 0)) >= 0:
                 return False
             for k in range(i):
-                # If a property is there twice, the last one counts.
+                # In protobuf the last of two equal names counts: the ordinary path handles that.
                 if user[4 * k + 1] == length and same(buf, user[4 * k], buf, start, length):
                     return False
             if self.used + length + user[4 * i + 3] + len(self.added) + FIXED_BYTES > _MAX_BYTES:
@@ -386,7 +387,7 @@ class PlainSends(PlainFields):
     # -- the answer --------------------------------------------------------------------------------------
 
     def _answer(self, buf: Readable, offset: int) -> bytes:
-        """The response with gRPC's prefix; made where the properties were, which are stored by now."""
+        """The response with gRPC's prefix. It is written over the properties, which are stored by then."""
         length = self.parts[2 * P_ID + 1]
         size = len(self.entry) + 1 + varint_bytes(length) + length
         if offset > 0:

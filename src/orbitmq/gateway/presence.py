@@ -1,4 +1,4 @@
-"""Heartbeat and NotifyClientTermination."""
+"""The handlers of Heartbeat and NotifyClientTermination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.gateway.unary import ok
 
 
 def not_served(kind: int) -> RefusalError:
-    """The answer to a client of a kind that is not served here."""
+    """The refusal of a client whose type the gateway does not serve."""
     name = ClientType(kind).name if kind in ClientType.__members__.values() else "unknown"
     return RefusalError(
         Code.UNRECOGNIZED_CLIENT_TYPE,
@@ -23,13 +23,13 @@ def not_served(kind: int) -> RefusalError:
 
 
 class Presence:
-    """Registers heartbeats and goodbyes of clients."""
+    """Handles the heartbeats and terminations of clients."""
 
     def __init__(self, clients: GrpcClients) -> None:
         self._clients = clients
 
     async def heartbeat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
-        """Heartbeat: the client lives."""
+        """Heartbeat: keep the client registered."""
         return self.beat(caller, request)
 
     def beat(self, caller: Caller, request: schema.HeartbeatRequest) -> schema.HeartbeatResponse:
@@ -45,6 +45,6 @@ class Presence:
     async def goodbye(
         self, caller: Caller, _request: schema.NotifyClientTerminationRequest
     ) -> schema.NotifyClientTerminationResponse:
-        """NotifyClientTermination: messages that the client has not acknowledged go to others at once."""
+        """NotifyClientTermination: the client's unacknowledged messages become visible to others at once."""
         self._clients.leave(caller.client_id)
         return new(schema.NotifyClientTerminationResponse, status=ok())

@@ -1,4 +1,4 @@
-"""Whether a server speaks HTTP/2: asked with the preface and a PING, which only HTTP/2 answers."""
+"""Finds out whether a server speaks HTTP/2: only such a server answers the preface and a PING."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Network
 from orbitmq.wire.addresses import joined
 
 PROBE_SECONDS: Final = 1.0
-# The most bytes kept of an answer; HTTP/2's is a few dozen bytes long.
+# The most bytes that are kept of an answer; an HTTP/2 server's is a few dozen bytes long.
 _MAX_ANSWER_BYTES = 16 * 1024
 _SETTINGS, _PING, _GOAWAY = 4, 6, 7
 _ACK = 1
@@ -34,12 +34,12 @@ class ServerKind(Enum):
 
 
 def found_in(received: bytes) -> ServerKind | None:
-    """The kind of server by the first bytes of its answer; None: more bytes are needed."""
+    """The kind of server, by the first bytes of its answer; None if more bytes are needed."""
     at = 0
     while len(received) - at >= _HEAD_BYTES:
         high, low, kind, flags, _ = struct.unpack_from(">HBBBI", received, at)
         if (at == 0 and kind != _SETTINGS) or kind == _GOAWAY:
-            # A broker that cannot load its libraries sends GOAWAY behind its settings.
+            # A broker that cannot load the gRPC libraries sends a GOAWAY after its settings.
             return ServerKind.OTHER
         end = at + _HEAD_BYTES + (high << 8 | low)
         if end > len(received):
@@ -82,7 +82,7 @@ async def probe(network: Network, host: str, port: int, tls: Tls | None = None) 
     """Probe the server at this address; a server that does not answer in time counts as absent.
 
     Args:
-        tls: how brokers speak TLS to each other; None: they do not.
+        tls: the TLS between brokers; None without it.
     """
     transport: asyncio.Transport | None = None
     try:

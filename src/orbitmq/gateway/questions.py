@@ -25,7 +25,7 @@ _UNABLE: Final = {Code.NOT_IMPLEMENTED, Code.UNSUPPORTED, Code.VERIFY_FIFO_MESSA
 
 
 def refusal(code: int, language: Language, kind: int) -> str:
-    """Why a client cannot answer a request; empty: it can."""
+    """Why a client cannot answer a request; empty if it can."""
     if code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
         if abilities.verifies(language, kind):
             return ""
@@ -42,10 +42,10 @@ def refusal(code: int, language: Language, kind: int) -> str:
 
 
 def question(command: Command, nonce: str) -> schema.TelemetryCommand:
-    """A request that :func:`refusal` lets pass, for the client.
+    """The Telemetry command for a request that :func:`refusal` allows.
 
     Args:
-        nonce: names the question in the client's answer.
+        nonce: identifies the question in the client's answer.
 
     Raises:
         MessageFormatError: the message cannot be read.
@@ -72,17 +72,17 @@ def question(command: Command, nonce: str) -> schema.TelemetryCommand:
 
 
 def nonce_of(answer: schema.TelemetryCommand) -> str:
-    """Which question a client answers; empty: none."""
+    """The nonce of the question that a client answers; empty without one."""
     if answer.HasField("verify_message_result"):
         return answer.verify_message_result.nonce
     if answer.HasField("thread_stack_trace"):
         return answer.thread_stack_trace.nonce
-    # Node's client says in this form that it cannot.
+    # Node's client sends the command back when it cannot carry it out.
     return answer.verify_message_command.nonce
 
 
 def unable(answer: schema.TelemetryCommand) -> str:
-    """Why the client did not obey a command; empty: it did."""
+    """Why the client did not carry out a command; empty if it did."""
     code = answer.status.code
     if code not in _UNABLE:
         return ""
@@ -90,7 +90,7 @@ def unable(answer: schema.TelemetryCommand) -> str:
 
 
 def consumed(answer: schema.TelemetryCommand, took_ms: int) -> bytes:
-    """The result of a message that was consumed on request, as operators get it."""
+    """The body that operators get for a message consumed on request: ConsumeMessageDirectlyResult."""
     code = answer.status.code
     result = _RESULTS.get(code, CMResult.CR_THROW_EXCEPTION)
     remark = answer.status.message or (None if code in _RESULTS else f"status code {code}")
@@ -100,7 +100,7 @@ def consumed(answer: schema.TelemetryCommand, took_ms: int) -> bytes:
 
 
 def dump(answer: schema.TelemetryCommand) -> str:
-    """The thread dump that a client gave."""
+    """The thread dump in a client's answer, cut to :data:`MAX_DUMP`."""
     return answer.thread_stack_trace.thread_stack_trace[:MAX_DUMP]
 
 

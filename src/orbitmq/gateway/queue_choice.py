@@ -1,4 +1,4 @@
-"""Which queue the messages of one message group go to: the one that Apache's proxy chooses. Pure."""
+"""Chooses the queue of a message group as Apache's proxy does. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def queue_of(group: str, queues: int) -> int:
 
 
 def bucket(number: int, buckets: int) -> int:
-    """The jump hash of a number, with Guava's generator: with one bucket more, few numbers move."""
+    """The jump hash of a number, with Guava's generator. A new bucket changes the buckets of few numbers."""
     state = number & _MASK
     chosen = 0
     while True:

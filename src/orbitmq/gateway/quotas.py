@@ -1,7 +1,7 @@
-"""The broker's quotas for gRPC clients: limits of what their calls send and receive.
+"""The broker's quotas for gRPC clients: limits for the messages that their calls send and receive.
 
-The connection of a client over its quota is not read for a while, as with the remoting protocol. A send with
-a quota is no plain send: it takes the ordinary way, on which each call is counted.
+The connection of a client over its quota is not read for a while, as with the remoting protocol. Sends that
+have a quota are never plain: they take the ordinary path, on which each call is counted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class CallQuotas:
     """Counts messages of gRPC calls against the quotas.
 
     Args:
-        checked: whether keys prove the user of a call; if not, the named user is ignored.
-        slowed: for how many seconds new connections from this host are not read for another reason.
+        checked: whether keys prove the user of a call; if not, users' quotas do not count.
+        slowed: for how many seconds new connections from a host are not read after wrong keys.
     """
 
     def __init__(self, meter: Meter, checked: Callable[[], bool], slowed: Callable[[str], float]) -> None:
@@ -40,12 +40,12 @@ class CallQuotas:
         return bool(self._meter.quotas) and Key("topic", name) in self._meter.quotas
 
     def pause_of(self, host: str) -> float:
-        """For how many seconds a new connection from this address is not to be read."""
+        """For how many seconds a new connection from this host must not be read."""
         own_s = self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
         return max(own_s, self._slowed(host))
 
     def came(self, call: Call, caller: Caller, request: object) -> None:
-        """Count a call that was let in."""
+        """Count a call that was not refused."""
         if not self._meter.quotas:
             return
         sizes: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class CallQuotas:
             self._count(call, [Key("topic", topic)], sizes[topic], number, out=False)
 
     def delivered(self, call: Call, caller: Caller, topic: str, size: int) -> None:
-        """Count a message of this many bytes that is delivered to a client."""
+        """Count a message of ``size`` bytes that is delivered to a client."""
         if self._meter.quotas:
             self._count(call, [*self._who(caller), Key("topic", topic)], size, 1, out=True)
 

@@ -1,4 +1,4 @@
-"""RecallMessage: taking back a message that waits for its time."""
+"""The handler of RecallMessage, which takes back a delayed message before its delivery."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from orbitmq.wire.headers.send import RecallMessageRequest, RecallMessageRespons
 from orbitmq.wire.recall_handle import RecallHandle
 
 MAX_HANDLE: Final = 64 * 1024  # characters
-# Time limit for another broker, which stores the recall; clients of RocketMQ 5 wait 3 s.
+# The time limit for another broker that stores the recall; clients of RocketMQ 5 wait 3 s.
 PASSED_ON_MS: Final = 2500
 
 
 class Recalls:
-    """Takes back messages of gRPC clients."""
+    """Takes back delayed messages of gRPC clients."""
 
     def __init__(self, recall: Recall, others: OtherBrokers) -> None:
         self._recall = recall
@@ -47,7 +47,7 @@ class Recalls:
             if member is not None:
                 message_id = await self._passed_on(topic, handle, member)
             else:
-                # The group of a producer is its topic, as in what it sends.
+                # A gRPC producer's group is its topic, in a recall as in a send.
                 message_id = await self._recall.recall(topic, handle, topic, host_of(caller.address))
         except RemotingError as error:
             if error.code != ResponseCode.SLAVE_NOT_AVAILABLE:
@@ -56,7 +56,7 @@ class Recalls:
         return new(schema.RecallMessageResponse, status=ok(), message_id=message_id)
 
     async def _member(self, topic: str, handle: str) -> TopicBroker | None:
-        """The other broker that has the message, such as this slave's master; None: no other is known."""
+        """The other broker that has the message, such as this slave's master; None if none is known."""
         try:
             name = RecallHandle.decode(handle).broker_name
         except HeaderError:
@@ -67,7 +67,7 @@ class Recalls:
     async def _passed_on(self, topic: str, handle: str, member: TopicBroker) -> str:
         """Take the message back at another broker; returns its id.
 
-        Clients ask the endpoint that they were given, wherever the message is.
+        Clients send a recall to their configured endpoint, whichever broker has the message.
         """
         header = RecallMessageRequest(topic=topic, recall_handle=handle, producer_group=topic)
         try:

@@ -1,4 +1,4 @@
-"""Receipt handles, in the form of Apache's proxy: each has all that acknowledging its message needs. Pure."""
+"""Receipt handles, in the form of Apache's proxy. A handle holds all that an acknowledgement needs. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Handle:
     """A receipt handle.
 
     Attributes:
-        info: the receipt of a pop.
-        log_offset: where the message's record begins in the log; None: it was left out.
+        info: the receipt that the broker's pop gave the message.
+        log_offset: where the message's record begins in the commit log; None if the handle lacks it.
     """
 
     info: pop_info.ExtraInfo
@@ -34,10 +34,10 @@ class Handle:
         return text if self.log_offset is None else f"{text} {self.log_offset}"
 
     def settled(self, topic: str, group: str) -> MessageReceipt:
-        """The delivery that the handle names, for the broker.
+        """The broker's receipt of the delivery that the handle names.
 
         Args:
-            topic: that it was received from: a redelivered message lies in a retry topic.
+            topic: the topic that the client received from; a redelivered message lies in a retry topic.
         """
         info = self.info
         assert info.queue_offset is not None
@@ -45,11 +45,11 @@ class Handle:
         return MessageReceipt(group, place, info.queue_id, info.queue_offset, info.encode())
 
     def changed(self, changed: Changed) -> Handle:
-        """The handle that takes the place of this one when the message got another invisible time."""
+        """The handle that replaces this one after a change of the message's invisible time."""
         info = self.info
         start = info.check_point_offset
         if not info.is_orderly and info.queue_offset is not None:
-            start = info.queue_offset  # it is the only message of a delivery of its own
+            start = info.queue_offset  # the message is now a delivery of one message
         new = info._replace(
             check_point_offset=start,
             pop_time=changed.pop_time_ms,
@@ -62,8 +62,8 @@ class Handle:
 def of_record(
     record: Record, properties: dict[str, str], popped: Popped, invisible_ms: int, broker: str
 ) -> Handle:
-    """The handle of a message of a pop; a redelivered one brings its receipt along."""
-    # A message that was not delivered before comes from no retry topic: a receipt in it is another message's.
+    """The handle of a popped message. A redelivered message carries its receipt in a property."""
+    # A message delivered for the first time comes from no retry topic: a receipt in it is another message's.
     text = properties.get(property_names.POP_CK) if record.reconsume_times else None
     if text is not None:
         return Handle(pop_info.ExtraInfo.decode(text), record.physical_offset)
@@ -88,7 +88,7 @@ def decode(text: str, broker: str) -> Handle:
         broker: the name of this broker.
 
     Raises:
-        RefusalError: INVALID_RECEIPT_HANDLE, it is cut, or of another broker.
+        RefusalError: INVALID_RECEIPT_HANDLE, the handle is cut, or another broker's.
     """
     try:
         if len(text) > MAX_HANDLE:

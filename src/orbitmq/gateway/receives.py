@@ -1,6 +1,6 @@
-"""ReceiveMessage: messages of a pop, each in a response of its own.
+"""The handler of ReceiveMessage, which sends the messages of a pop, each in a separate response.
 
-A receive that waits has no task; it gets one when there are messages for it.
+A receive that waits for messages has no task; it gets one when there are messages for it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from orbitmq.wire import pop_info
 from orbitmq.wire.errors import RemotingError
 
 INVISIBLE_LIMITS_MS: Final = (10_000, 12 * 3600 * 1000)
-# How long before its call's deadline an answer is sent; half the time before a short deadline.
+# How long before a call's deadline its empty answer is sent; at most half of the call's time.
 ANSWER_BEFORE_MS: Final = 1500
-# The invisible time left to messages that could not be written to the client.
+# The invisible time that messages are set to if they could not be written to the client.
 AT_ONCE_MS: Final = 1
-# Responses that are written together.
+# The least bytes of responses that are written together.
 PIECE_BYTES: Final = 64 * 1024
-# Only requests with names and expressions up to this length are shared.
+# Only requests whose names and expressions are together at most this long share an object.
 _SHARED_BYTES: Final = 1024
 
 
@@ -59,9 +59,10 @@ class _Asked:
     """A ReceiveMessage request in the broker's terms.
 
     Attributes:
-        topic: a ``Message`` with nothing but the topic as the client names it, as bytes.
-        tags: messages with one of these tags are wanted; empty: messages with any tag.
-        most_tries: after this many deliveries a message is a dead letter.
+        topic: an encoded ``Message`` with only the topic, as the client names it.
+        renews: whether the broker renews the messages' invisible time (``auto_renew``).
+        tags: the tags of the wanted messages; empty if tags do not matter.
+        most_tries: after this many deliveries a message becomes a dead letter.
     """
 
     pop: PopRequest
@@ -76,7 +77,7 @@ class _Taken:
     """A popped message.
 
     Attributes:
-        tries: which delivery of it this is, from 1 on.
+        tries: the number of this delivery of the message, from 1 on.
     """
 
     record: Record
@@ -93,26 +94,26 @@ def _shared(asked: _Asked) -> _Asked:
 
 
 class _Way(Protocol):
-    """Takes the answer of a receive: a call without a task, or :class:`_Awaited`."""
+    """Sends the answer of a receive: a call without a task, or :class:`_Awaited`."""
 
     @property
     def gone(self) -> bool: ...
 
     def when_gone(self, function: Callable[[], object] | None) -> None:
-        """Call this function when the call is gone; None: nothing."""
+        """Call this function when the call is gone; None calls nothing."""
         ...
 
     def reply_framed(self, data: bytes) -> None:
-        """Answer without messages."""
+        """Send an answer without messages."""
         ...
 
     def go_on(self, handler: Handler) -> None:
-        """Answer with messages, by a task."""
+        """Let a task, which runs this handler, answer with messages."""
         ...
 
 
 class _Awaited:
-    """Takes the answer of a receive whose call has a task: the task awaits ``rest``."""
+    """Passes the answer of a receive to the call's task, which awaits ``rest``."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -132,7 +133,7 @@ class _Awaited:
 
 
 class _Waiting:
-    """The client behind a pop (see ``pop.service.PopClient``)."""
+    """The receive of a client that waits for its pop (see ``pop.service.PopClient``)."""
 
     __slots__ = ("_receives", "_way", "asked", "who")
 
@@ -151,11 +152,11 @@ class _Waiting:
         self._receives.give(self._way, self.who, self.asked, popped)
 
     def is_of(self, user: str) -> bool:
-        """Whether this user waits."""
+        """Whether the receive is a call of this user."""
         return self.who.user == user
 
     def recheck(self) -> bool:
-        """Whether the user still has the right to the call; without it the call ends with the refusal."""
+        """Whether the user still has the right to the call; if not, the call ends with the refusal."""
         try:
             self._receives.recheck(self)
         except RefusalError as error:
@@ -171,11 +172,11 @@ class _Waiting:
         self._way.reply_framed(self._receives.empty(refused(error)))
 
     def wait(self) -> None:
-        """Take the pop out of the held ones when the call ends."""
+        """Drop the held pop when the call ends."""
         self._way.when_gone(self)
 
     def __call__(self) -> None:
-        """The call has ended before it was answered: a method of its own would take 64 bytes more."""
+        """Drop the held pop of a call that ended unanswered. A bound method would take 64 bytes more."""
         self._receives.leave(self)
         self._way.reply_framed(b"")
 
@@ -190,7 +191,7 @@ class _Waiting:
 
 
 class Receives:
-    """Deals messages out to gRPC clients."""
+    """Delivers messages to gRPC clients."""
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class Receives:
         self._head = prefixed(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
 
     async def __call__(self, call: Call) -> None:
-        """A receive whose request is packed, or ends later than its message."""
+        """Handle a receive whose request is compressed, or whose stream ends later than its message."""
         request = await request_of(call, schema.ReceiveMessageRequest)
         way = _Awaited(call)
         self._receive(call, request, way)
@@ -235,7 +236,7 @@ class Receives:
         return True
 
     def _receive(self, call: Call, request: schema.ReceiveMessageRequest, way: _Way) -> None:
-        """Answer with a status, the messages, and the time of their delivery; or wait for messages."""
+        """Answer with a status, the messages and the time of delivery, or wait for messages."""
         try:
             who = self._callers.of(call, request)
             asked = self._asked(request)
@@ -267,7 +268,7 @@ class Receives:
     # -- for waiting clients ---------------------------------------------------------------------------
 
     def give(self, way: _Way, who: Caller, asked: _Asked, popped: Popped) -> None:
-        """Answer with what was popped."""
+        """Answer with the popped messages, or with MESSAGE_NOT_FOUND."""
         if popped.count:
             way.go_on(partial(self._deliver, who, asked, popped))
         else:
@@ -291,12 +292,12 @@ class Receives:
         self._callers.check(client.who, "ReceiveMessage", request)
 
     def leave(self, client: _Waiting) -> None:
-        """Drop the held pop of a call that ends before it got messages."""
+        """Drop the held pop of a receive that ends before it got messages."""
         self.forget(client)
         self._pops.leave(client.asked.pop, client)
 
     def forget(self, client: _Waiting) -> None:
-        """Remove a client from those that wait."""
+        """Remove a receive from the waiting ones."""
         self._waiting.pop(client, None)
 
     # -- what is wanted --------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ class Receives:
             expression=expression,
             expression_type=kind,
             ordered=config.consume_message_orderly,
-            # Only FIFO groups use the attempt id. In others it would keep equal requests from being shared.
+            # Only FIFO groups use the attempt id; in other groups it would make equal requests differ.
             attempt_id=(request.attempt_id or None) if config.consume_message_orderly else None,
         )
         asked = _Asked(
@@ -346,7 +347,7 @@ class Receives:
             settled = handle.settled(pop.topic, pop.group)
             tries = _tries(record, popped, handle)
             if asked.tags and properties.get(property_names.TAGS) not in asked.tags:
-                # Another tag with the same hash.
+                # The consume queue's filter let it pass: another tag with the same hash.
                 await self._end(partial(self._acknowledging.acknowledge, settled))
             elif tries > asked.most_tries:
                 await self._give_up(who, settled, f"delivered {tries} times, limit {asked.most_tries}")
@@ -374,7 +375,7 @@ class Receives:
         await self._end(partial(self._acknowledging.give_up, settled, reason, who.client_id))
 
     async def _end(self, end: Callable[[], Awaitable[object] | object]) -> None:
-        """Settle a message; if that fails, its invisible time runs out."""
+        """End a delivery by this function; if that fails, the message is redelivered after its time."""
         try:
             outcome = end()
             if isawaitable(outcome):
@@ -412,7 +413,7 @@ class Receives:
                 await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
     def _responses(self, asked: _Asked, popped: Popped) -> list[bytes] | None:
-        """The responses for the messages of a pop, framed; None: one of them is unusual."""
+        """The framed responses for the messages of a pop; None if one of the messages is unusual."""
         pop, broker = asked.pop, self._config.broker_name
         if pop.ordered or popped.order_counts:
             return None
@@ -449,7 +450,7 @@ class Receives:
                     await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
     def _keep(self, call: Call, who: Caller, pop: PopRequest, popped: Popped) -> None:
-        """Renew the invisible time of the messages while their client lives, unless they do not arrive."""
+        """Have messages renewed while their client lives; messages lost on their way are redelivered."""
         try:
             self._clients.known(who)
         except RefusalError:
@@ -473,7 +474,7 @@ def _invisible_ms(request: schema.ReceiveMessageRequest) -> int:
     asked = milliseconds(request.invisible_duration)
     low, high = INVISIBLE_LIMITS_MS
     if not low <= asked <= high:
-        # Users look for the words of Apache's proxy.
+        # The text begins with that of Apache's proxy, for which users search.
         text = f"the invisibleTime is too {'small' if asked < low else 'large'}"
         text += f": invisible_duration {asked} ms, limits {low} to {high} ms"
         raise RefusalError(Code.ILLEGAL_INVISIBLE_TIME, text)
@@ -481,7 +482,7 @@ def _invisible_ms(request: schema.ReceiveMessageRequest) -> int:
 
 
 def _wait_ms(timeout_ms: int | None, request: schema.ReceiveMessageRequest) -> int:
-    """How long a call waits for messages: as it says, and not beyond its deadline."""
+    """How long a call waits for messages: its long_polling_timeout, and not beyond its deadline."""
     asked = milliseconds(request.long_polling_timeout) if request.HasField("long_polling_timeout") else None
     if timeout_ms is None:
         return POLL_MS if asked is None else max(0, asked)
@@ -490,7 +491,7 @@ def _wait_ms(timeout_ms: int | None, request: schema.ReceiveMessageRequest) -> i
 
 
 def _tries(record: Record, popped: Popped, handle: receipts.Handle) -> int:
-    """Which delivery of the message this is; in order they are counted by the broker, not in the record."""
+    """The number of this delivery of a message; for an orderly group the broker counts, not the record."""
     count = record.reconsume_times
     kind = handle.info.retry
     of_message = (kind, pop_info.order_count_key(record.queue_id, record.queue_offset))

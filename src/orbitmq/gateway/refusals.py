@@ -25,14 +25,14 @@ _NEEDED = 7
 _MOST_DIGITS = 15
 
 _PSEUDO = {":method": 1, ":scheme": 2, ":path": 4, ":authority": 8}
-# Headers of a connection, which HTTP/2 forbids, and the length of the body.
+# Connection-specific headers, which HTTP/2 forbids (RFC 9113, 8.2.2), and the body's length.
 _JUDGED = frozenset(
     {"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "content-length"}
 )
 
 
 def check_headers(headers: list[tuple[str, str]], trailers: bool) -> int:
-    """Refuse what HTTP/2 calls malformed; returns the content-length, or -1."""
+    """Refuse a list of headers that HTTP/2 calls malformed; returns the content-length, or -1 without one."""
     seen = 0
     length = -1
     behind = trailers
@@ -58,13 +58,13 @@ def check_headers(headers: list[tuple[str, str]], trailers: bool) -> int:
 
 
 def check_connection(name: str, stream: int) -> None:
-    """Refuse a frame of a stream that is to be the connection's."""
+    """Refuse a frame whose kind belongs to the connection, but which names a stream."""
     if stream:
         raise wrong("a frame of a stream", f"{name} of stream {stream}: it is the connection's")
 
 
 def check_stream(name: str, stream: int) -> None:
-    """Refuse a frame of no stream."""
+    """Refuse a frame whose kind belongs to a stream, but which names none."""
     if not stream:
         raise wrong("a frame of no stream", f"{name} of stream 0")
 

@@ -22,15 +22,15 @@ class Answer(Generic[V]):
 
 
 Ask: TypeAlias = Callable[[], Coroutine[Any, Any, Answer[V]]]
-# An answer that expired longer ago serves no caller while a new one is asked for.
+# How long an expired answer still serves while a new one is on its way.
 RENEWAL_SECONDS: Final = 2.0
 
 
 class Remembered(Generic[V]):
-    """Asks once for each key until its answer has expired. Callers at the same time wait for one answer.
+    """Keeps one answer for each key until it expires. Callers at the same time share one request.
 
     Args:
-        most: answers that are kept; beyond that the oldest is forgotten.
+        most: the most answers that are kept; beyond this the oldest is forgotten.
     """
 
     def __init__(self, clock: Clock, background: Background, most: int) -> None:
@@ -39,14 +39,14 @@ class Remembered(Generic[V]):
         self._most = most
         self._kept: dict[str, tuple[V, float]] = {}
         self._asking: dict[str, asyncio.Task[V]] = {}
-        # The questions under way whose old answers still serve.
+        # The keys of requests under way whose old answers still serve.
         self._renewed: set[str] = set()
 
     def at_hand(self, key: str, ask: Ask[V]) -> V | None:
-        """The kept answer; None: there is none, or it has expired and is not renewed.
+        """The kept answer; None if there is none, or it has expired and no renewal is under way.
 
-        The first call within :data:`RENEWAL_SECONDS` after it has expired renews it. Until the new answer has
-        come the old one serves: of ten thousand callers in that time none has to wait.
+        The first call within :data:`RENEWAL_SECONDS` after the expiry starts a renewal. Until the new answer
+        comes, the old one serves, so that none of ten thousand callers in that time has to wait.
         """
         kept = self._kept.get(key)
         late = 0.0 if kept is None else self._clock.monotonic() - kept[1]
@@ -62,7 +62,7 @@ class Remembered(Generic[V]):
         kept = self._kept.get(key)
         if kept is not None and self._clock.monotonic() < kept[1]:
             return kept[0]
-        # A caller that is cancelled does not cancel the question of the others.
+        # A caller that is cancelled does not cancel the request, which other callers share.
         return await asyncio.shield(self._question(key, ask))
 
     def _question(self, key: str, ask: Ask[V]) -> asyncio.Task[V]:

@@ -12,12 +12,12 @@ from orbitmq.gateway.framing import percent_encoded, timeout_ms
 from orbitmq.gateway.hpack import block_of
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
-# The calls of the health service are known by these names: Health.Check.
+# The methods of the health service have the prefix "Health." among the handlers: Health.Check.
 HEALTH: Final = "/grpc.health.v1.Health/"
 _CONTENT_TYPE = "application/grpc"
 _ENCODINGS = frozenset({"identity", "gzip"})
 
-# Blocks of headers, as HTTP/2 packs them.
+# Header blocks, encoded with HPACK.
 ANSWER: Final = block_of(
     (
         (b":status", b"200"),
@@ -32,7 +32,7 @@ class NotGrpcError(Exception):
     """An HTTP/2 request that is not gRPC.
 
     Attributes:
-        status: HTTP's, with which it is answered.
+        status: the HTTP status of the answer.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -46,7 +46,7 @@ class Request:
 
     Attributes:
         path: as the client sent it.
-        method: of our service, one text for all calls; empty when the path is another's.
+        method: the method's name in a served service, one text object for all calls; empty for other paths.
     """
 
     path: str
@@ -58,7 +58,7 @@ def read(headers: list[tuple[str, str]]) -> Request:
     """The request that these headers begin.
 
     Raises:
-        NotGrpcError: they begin none of gRPC.
+        NotGrpcError: they begin no gRPC request.
     """
     metadata: dict[str, str] = {}
     for name, value in headers:
@@ -76,20 +76,20 @@ def read(headers: list[tuple[str, str]]) -> Request:
 
 
 def timeout_of(request: Request) -> int | None:
-    """The call's time in milliseconds.
+    """The call's timeout in milliseconds; None without one.
 
     Raises:
-        CallError: the header cannot be read.
+        CallError: the header ``grpc-timeout`` cannot be read.
     """
     value = request.metadata.get("grpc-timeout")
     return None if value is None else timeout_ms(value)
 
 
 def check_encoding(request: Request) -> None:
-    """Refuse a compression that is not known here.
+    """Refuse an unknown compression.
 
     Raises:
-        CallError: UNIMPLEMENTED, naming it.
+        CallError: UNIMPLEMENTED, with the compression's name.
     """
     encoding = request.metadata.get("grpc-encoding", "identity")
     if encoding not in _ENCODINGS:
@@ -98,7 +98,7 @@ def check_encoding(request: Request) -> None:
 
 
 def unimplemented(request: Request) -> CallError:
-    """The UNIMPLEMENTED answer, with the name of the method."""
+    """The UNIMPLEMENTED error for a method that is not served."""
     name = request.method or request.path[:256]
     return CallError(GrpcStatus.UNIMPLEMENTED, f"{name} is not served by OrbitMQ")
 

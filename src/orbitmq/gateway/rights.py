@@ -1,4 +1,4 @@
-"""Whether a client may make a call: whose keys or certificate it shows, and what its user's rules allow."""
+"""Checks whether a client may make a call: its keys or certificate, and the rules of their user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbitmq.wire.signing import SigningKey
 
 log = logging.getLogger("orbitmq.gateway")
 
-# From a request to what it needs; None: the call of a Telemetry stream, before its first command.
+# Maps a request to the rights that it needs. The request is None when a Telemetry stream begins.
 Needs: TypeAlias = Callable[[Any], Iterable[Asked]]
 
 
@@ -35,7 +35,7 @@ def _sent(request: schema.SendMessageRequest) -> Iterator[Asked]:
 
 
 def _consumed(request: Any) -> Iterator[Asked]:
-    """Of requests with a topic and a group."""
+    """The rights of requests with a topic and a group."""
     yield group_asked(request.group.name, (SUB,))
     yield topic_asked(request.topic.name, (SUB,))
 
@@ -51,13 +51,13 @@ def _route(request: schema.QueryRouteRequest) -> Iterator[Asked]:
 
 
 def _group(request: Any) -> Iterator[Asked]:
-    """Of requests in which only consumers name a group."""
+    """The rights of requests in which only consumers name a group."""
     if request.group.name:
         yield group_asked(request.group.name, (SUB,))
 
 
 def _told(command: schema.TelemetryCommand | None) -> Iterator[Asked]:
-    """A producer of a topic is asked about the topic's transactions, and sees their messages."""
+    """The rights of a Telemetry command. A producer gets the transaction checks of the topics it names."""
     if command is None or not command.HasField("settings"):
         return
     for topic in command.settings.publishing.topics:
@@ -89,12 +89,12 @@ _NEEDS: Final[Mapping[str, Needs]] = {
 
 
 class Rights:
-    """Asks the broker's gate about calls.
+    """Checks calls by the broker's gate.
 
     Args:
-        topic_at: the topic of the message at a commit log offset, None: there is none.
-        user_of: the user of a client id, empty: the client is not known, or brought no keys.
-        clock: of the pauses of addresses that sign wrongly.
+        topic_at: the topic of the message at a commit log offset; None without one.
+        user_of: the user of a client id; empty if the client is unknown or sent no keys.
+        clock: times the pauses of addresses that signed wrongly.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Rights:
         self._needs: Mapping[str, Needs] = {**_NEEDS, "EndTransaction": self._ended}
 
     def check(self, caller: Caller, method: str, request: object) -> None:
-        """Raise unless this client may make this call.
+        """Refuse a call that this client may not make.
 
         Raises:
             RefusalError: UNAUTHORIZED, the keys are missing or wrong, or their user is disabled; FORBIDDEN, a
@@ -146,18 +146,19 @@ class Rights:
             raise refusal(error) from error
         known = self._user_of(caller.client_id)
         if known not in ("", caller.user) and not self._gate.observing:
-            # A client with the id of another one would get its questions, and could release its messages.
+            # A client with another client's id would get its transaction checks, and could release its
+            # messages.
             raise RefusalError(Code.FORBIDDEN, "another user's client has this client id")
 
     def slow(self, error: RefusalError, address: str) -> float:
-        """A call was refused; returns for how long its connection is not read: its keys may be guessed."""
+        """How many seconds a refused call's connection is not read: after wrong keys, to slow guessing."""
         gate_error = error.__cause__
         if not isinstance(gate_error, GateError) or gate_error.refusal.why != WRONG_KEYS:
             return 0.0
         return self._gate.slowing.wrong(host_of(address), self._clock.monotonic())
 
     def pause_s(self, host: str) -> float:
-        """For how long new connections from this host are not read, as it has signed wrongly."""
+        """For how many seconds new connections from a host are not read because it signed wrongly."""
         return self._gate.slowing.left(host, self._clock.monotonic())
 
     def _asked(self, method: str, request: object) -> Iterable[Asked] | None:
@@ -165,7 +166,7 @@ class Rights:
         return None if needs is None else needs(request)
 
     def _ended(self, request: schema.EndTransactionRequest) -> Iterator[Asked]:
-        """Pub of the topic that the request names, and of that of the message that its id names."""
+        """PUB for the request's topic, and for the topic of the message that its transaction id names."""
         yield topic_asked(request.topic.name, (PUB,))
         named = transaction_id.decode(request.transaction_id, self._broker)
         topic = self._topic_at(named.log_offset)
@@ -174,7 +175,7 @@ class Rights:
 
 
 def host_of(address: str) -> str:
-    """The host of a peer; empty when it has none."""
+    """The host of an address host:port; empty when it has none."""
     try:
         return split(address)[0]
     except AddressError:

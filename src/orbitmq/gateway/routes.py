@@ -1,4 +1,4 @@
-"""QueryRoute and QueryAssignment: which queues a topic has, and where."""
+"""The handlers of QueryRoute and QueryAssignment, which answer with a topic's queues and their brokers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from orbitmq.message import reserved
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
 
-# A queue that stands for all of a topic's queues on a broker.
+# The id of a queue that stands for all of a topic's queues on a broker.
 ANY_QUEUE = -1
-# Addresses of this broker that QueryRoute has named; the oldest is forgotten first.
+# The most addresses of this broker, named in QueryRoute, that are remembered; the oldest is forgotten first.
 MAX_REACHED = 1_000
 _SLAVE_ID = 1
 
 
 def permission(perm: int) -> Permission:
-    """What the bits of a topic's permission allow."""
+    """The permission for the bits of a topic's permission."""
     read, write = perm & reserved.PERM_READ, perm & reserved.PERM_WRITE
     if read and write:
         return Permission.READ_WRITE
@@ -44,7 +44,8 @@ class Share:
     """One broker's queues of a topic.
 
     Attributes:
-        reads, writes: how many queues are there for it.
+        reads, writes: how many queues there are to read, and to write.
+        perm: the topic's permission bits.
     """
 
     broker: schema.Broker
@@ -53,7 +54,7 @@ class Share:
     perm: int
 
     def queues(self) -> Iterator[tuple[int, Permission]]:
-        """The queues, each with its permission; a queue that permits nothing is shown, too."""
+        """The queues, each with its permission, also those that permit nothing."""
         readable = self.reads if self.perm & reserved.PERM_READ else 0
         writable = self.writes if self.perm & reserved.PERM_WRITE else 0
         for queue_id in range(max(readable, writable)):
@@ -66,7 +67,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """A topic's brokers, and the messages that it takes."""
+    """A topic's brokers, and the message types that it accepts."""
 
     shares: Sequence[Share]
     accepted: Sequence[MessageType]
@@ -76,9 +77,9 @@ class Routes:
     """Answers with the queues of a topic on this broker and on other brokers that serve gRPC clients.
 
     Args:
-        clients: know which topics a consumer has named before.
-        others: finds those brokers.
-        port: of the broker.
+        clients: holds the topics that each consumer has subscribed to.
+        others: finds the other brokers.
+        port: this broker's port for gRPC clients.
     """
 
     def __init__(
@@ -101,9 +102,9 @@ class Routes:
         self._reached: dict[bytes, None] = {}
 
     async def route(self, caller: Caller, request: schema.QueryRouteRequest) -> schema.QueryRouteResponse:
-        """Every queue of a topic. Those of several brokers alternate.
+        """Every queue of a topic; the queues of several brokers alternate.
 
-        A simple consumer asks queue after queue, and may wait a whole poll at each that is empty.
+        A simple consumer receives from queue after queue, and may wait a whole long poll at each empty one.
         """
         self._note_reached(request.endpoints)
         route = await self._route(caller, request.topic, request.endpoints)
@@ -128,9 +129,9 @@ class Routes:
     async def assignment(
         self, caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse:
-        """The assignment of a push consumer: all queues of a broker as one, or each for a group in order.
+        """The assignment of a push consumer: one entry for all queues of a broker, or, for an orderly group,
 
-        Every member of a group gets the same: each pop takes what no other one has.
+        one for each queue. Every member of a group gets the same, as each pop takes different messages.
         """
         group = self._metadata.group(group_name(request.group))
         return self._assigned(request, group, await self._route(caller, request.topic, request.endpoints))
@@ -138,7 +139,7 @@ class Routes:
     def known_assignment(
         self, _caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse | None:
-        """As :meth:`assignment`, of a topic that is here, while the other brokers are known; else None."""
+        """As :meth:`assignment`, if this broker has the topic and its other brokers are known; else None."""
         group = self._metadata.group(group_name(request.group))
         endpoints.check(request.endpoints)
         config, others = self._topics.known(request.topic.name), self._others.known(request.topic.name)
@@ -173,9 +174,10 @@ class Routes:
         return new(schema.QueryAssignmentResponse, status=ok(), assignments=assignments)
 
     async def _route(self, caller: Caller, topic: schema.Resource, used: schema.Endpoints) -> _Route:
-        """The brokers of a topic. A topic that no broker has is made here, when the settings allow it.
+        """The brokers of a topic. A topic that no broker has is created here, if the settings allow it.
 
-        Consumers ask again while they run: one whose settings name a deleted topic does not make it again.
+        Consumers query routes as long as they run: a consumer that subscribes to a deleted topic does not
+        create it again.
         """
         endpoints.check(used)
         config = await self._topics.find(topic)
@@ -191,9 +193,9 @@ class Routes:
         return self._route_here(config, others, used)
 
     def _route_here(self, config: TopicConfig, others: Others, used: schema.Endpoints) -> _Route:
-        """The brokers of a topic that this one has."""
+        """The brokers of a topic that this broker has."""
         shares = [_share_of(member) for member in others.members]
-        # A slave whose master takes messages is not in the route: clients use brokers with id 0 only.
+        # A slave whose master is in the route is left out: clients use only brokers with id 0.
         if self._serves or not any(each.name == self._config.broker_name for each in others.members):
             broker = self._broker(used, alone=not others.members)
             perm = config.perm & self._config.broker_permission
@@ -206,13 +208,13 @@ class Routes:
         return self._role.takes_messages or self._role.leads
 
     def _broker(self, used: schema.Endpoints, *, alone: bool) -> schema.Broker:
-        """This broker, at the address that the client uses, if that is known to be this broker's.
+        """This broker, at the address that the client uses if this is known to lead to this broker.
 
-        Clients name their access point in calls to every broker, but send QueryRoute there only: an address
-        that QueryRoute has named leads to this broker.
+        In calls to every broker, clients name their access point; but they send QueryRoute only to the access
+        point itself. So an address named in a QueryRoute to this broker leads to this broker.
 
         Args:
-            alone: no other broker has the topic.
+            alone: whether no other broker has the topic.
         """
         host, port = self._config.broker_ip1, self._port
         reached = alone and used.SerializeToString() in self._reached
@@ -233,10 +235,10 @@ class Routes:
 
 
 def _check_nobody_has(topic: str, others: Others) -> None:
-    """Look whether a topic may be made here.
+    """Refuse to create a topic that another broker has or may have.
 
     Raises:
-        RefusalError: brokers that gRPC clients cannot use now have it, or it is unknown whether any has.
+        RefusalError: brokers that gRPC clients cannot use now have it, or no name server answers.
     """
     if others.missing:
         text = f"topic {topic} is on no broker that gRPC clients can use: {'; '.join(others.missing[:3])}"

@@ -1,4 +1,4 @@
-"""Answers that wait until the broker's tables are on disk, without a task for each."""
+"""Lets answers wait until the broker's tables are on disk, without a task for each answer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from orbitmq.runtime.tasks import Background
 
 log = logging.getLogger("orbitmq.gateway")
 
-# Called with the error of the write, None: it is done.
+# Called with the error of the write; None after success.
 Then: TypeAlias = Callable[[Exception | None], object]
 
 
 class Saves:
-    """Awaits writes in the order in which they were asked for.
+    """Awaits writes in the order in which they were added.
 
-    One task does so for as long as the service runs: a write that the first one waits for keeps what the
-    others ask for, too. A task that ended with the last write would leave a gap: its owner counts it until
-    the event loop's next turn, and refuses another.
+    One task does so as long as the service runs: one write of a table serves all answers that wait for it.
+    A task that ended with the last write would leave a gap: its :class:`Background` counts it until the event
+    loop's next turn, and refuses another one.
     """
 
     def __init__(self, background: Background) -> None:
@@ -34,13 +34,13 @@ class Saves:
         background.spawn(self._follow(), "answers that wait for the disk")
 
     def add(self, saved: Awaitable[object] | None, then: Then) -> None:
-        """Call ``then`` soon after the awaitable has ended; None: nothing has to be awaited."""
+        """Call ``then`` soon after the awaitable has ended; with None at the next turn of the task."""
         self._waiting.append((saved, then))
         self._came.set()
         self._done.clear()
 
     async def stop(self, limit_s: float) -> None:
-        """Answer the calls that wait, within this time."""
+        """Wait until all answers are sent, for at most this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._done.wait()

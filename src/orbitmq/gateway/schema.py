@@ -1,9 +1,8 @@
-"""The messages of package ``apache.rocketmq.v2`` that are served here: the one table of their fields.
+"""The messages of the protobuf package ``apache.rocketmq.v2``, as far as OrbitMQ serves them.
 
-Each class is one message. An annotation is one field: its type, its number, and what else counts for it. The
-type checker reads the classes as they are; :mod:`orbitmq.gateway.messages` makes protobuf's classes of them.
-Numbers of enumerations are plain numbers on the wire, and so they are here: a client may send ones that are
-newer than this table.
+Each class is one message; each annotation is one field, with its type, its number, and its options. The type
+checker reads the classes as they are; :mod:`orbitmq.gateway.messages` makes protobuf's classes from them.
+Fields of enumerations are plain integers, as on the wire: a client may send numbers newer than this table.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ class Form(_Protobuf):
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """At most one of the fields with the same name here is set."""
+    """Marks the fields of one oneof, by the oneof's name: at most one of them is set."""
 
     name: str
 
 
-# The field knows whether it was set.
+# Marks a field that records whether it was set (proto3 ``optional``).
 OPTIONAL: Final = "optional"
 INT64: Final = "int64"
 
@@ -57,7 +56,7 @@ class FilterType(IntEnum):
 
 
 class AddressScheme(IntEnum):
-    """The kind of the addresses of an endpoint."""
+    """The kind of the addresses in endpoints."""
 
     UNSPECIFIED = 0
     IPV4 = 1
@@ -114,11 +113,11 @@ class Encoding(IntEnum):
     GZIP = 2
 
 
-# -- what other messages consist of --------------------------------------------------------------------
+# -- parts of other messages ---------------------------------------------------------------------------
 
 
 class Timestamp(Form):
-    """An instant, since the epoch."""
+    """An instant, as seconds and nanoseconds since the epoch."""
 
     seconds: Annotated[int, 1, INT64]
     nanos: Annotated[int, 2]
@@ -221,7 +220,7 @@ class Digest(Form):
 
 
 class DeadLetterQueue(Form):
-    """The topic and message id that a dead letter had before."""
+    """The original topic and message id of a dead letter."""
 
     topic: Annotated[str, 1]
     message_id: Annotated[str, 2]
@@ -264,7 +263,7 @@ class Message(Form):
 
 
 class Assignment(Form):
-    """A queue that a consumer is to receive from."""
+    """A queue that a consumer has to receive from."""
 
     message_queue: Annotated[MessageQueue, 1]
 
@@ -302,14 +301,14 @@ class Subscription(Form):
 
 
 class Metric(Form):
-    """Whether a client exports its metrics, and where to."""
+    """Whether a client exports its metrics, and to which endpoints."""
 
     on: Annotated[bool, 1]
     endpoints: Annotated[Endpoints, 2]
 
 
 class Settings(Form):
-    """Settings of a client: its own, with what the server adds."""
+    """Settings of a client; the server sends them back with its own additions."""
 
     client_type: Annotated[int, 1, OPTIONAL]
     access_point: Annotated[Endpoints, 2, OPTIONAL]
@@ -522,7 +521,7 @@ class ServingStatus(IntEnum):
 
 
 class HealthCheckRequest(Form):
-    """Asks for one service; empty: for the server."""
+    """``service``: the name of a service; empty for the server as a whole."""
 
     service: Annotated[str, 1]
 

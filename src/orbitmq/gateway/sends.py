@@ -1,4 +1,4 @@
-"""SendMessage."""
+"""The handler of SendMessage, which stores the messages of gRPC producers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbitmq.wire.errors import RemotingError, WireError
 
 _NOWHERE = ("0.0.0.0", 0)  # noqa: S104 - an empty field of a record, nothing is bound to it
 
-# A message that is in the log, maybe not yet on disk; or why it is not.
+# The outcome of a put: a message in the commit log, perhaps not on disk yet, or why it was refused.
 Put: TypeAlias = Stored | Awaitable[Stored] | RefusalError
 
 
@@ -73,7 +73,7 @@ class GrpcSends:
         self._clients = clients
 
     async def send(self, caller: Caller, request: schema.SendMessageRequest) -> schema.SendMessageResponse:
-        """Store messages one by one, in their order; each has a result of its own."""
+        """Store messages one by one, in their order; each gets its own result."""
         messages = request.messages
         if not messages:
             raise RefusalError(Code.MESSAGE_CORRUPTED, "the request has no message")
@@ -87,13 +87,13 @@ class GrpcSends:
         configs: dict[str, TopicConfig | RefusalError] = {}
         for name, topic in topics.items():
             configs[name] = await self._topic(topic)
-        # No await from here to the last message, so that no other sender's message comes between.
+        # No await until the last message is put, so that no other sender's message comes between.
         put = [self._put(caller, message, configs[message.topic.name]) for message in messages]
         entries = [await self._entry(message, each) for message, each in zip(messages, put, strict=True)]
         return new(schema.SendMessageResponse, status=_of_all(entries), entries=entries)
 
     def send_one(self, caller: Caller, message: schema.Message, reply: Reply) -> bool:
-        """Store a message and reply when it is safe. False: it may wait for its topic; nothing was done."""
+        """Store a message, and reply when it is safe. False if its topic has to be awaited first."""
         topic = self._topics.known(message.topic.name)
         if topic is None or not topic.perm & self._config.broker_permission & reserved.PERM_WRITE:
             return False
@@ -173,19 +173,19 @@ class GrpcSends:
         return entry
 
     def _transaction(self, topic: str, stored: Stored) -> TransactionId:
-        """The transaction that a half message begins; the group of its producers is its topic."""
+        """The transaction that a half message begins; its producer group is its topic."""
         _, _, log_offset = parse_offset_message_id(stored.message_id)
         return TransactionId(self._config.broker_name, topic, stored.queue_offset, log_offset)
 
 
 def _of_status(found: PutStatus) -> schema.SendResultEntry:
-    """The entry of a message that is in the log, and not safe."""
+    """The entry of a message that is in the log, but not flushed or copied as the settings require."""
     text = REMARKS.get(found) or f"the message is in the log, and not safe: {found.value}"
     return new(schema.SendResultEntry, status=status(of_remoting(RESPONSE_CODES[found]), text))
 
 
 def unsafe(found: PutStatus) -> bytes:
-    """The answer to a request whose one message is in the log, and not safe."""
+    """The answer to a request whose one message is in the log, but not flushed or copied as required."""
     return _response(_of_status(found))
 
 
@@ -210,14 +210,14 @@ def _is_half(message: schema.Message) -> bool:
 
 
 def _of_all(entries: Sequence[schema.SendResultEntry]) -> schema.Status:
-    """The status of the call: that of its only message, or of all."""
+    """The status of the call: that of its messages if they agree, else MULTIPLE_RESULTS."""
     code = of_many(entry.status.code for entry in entries)
     return status(code, entries[0].status.message if code != Code.MULTIPLE_RESULTS else "")
 
 
 @lru_cache(4096)
 def host_of(address: str) -> tuple[str, int]:
-    """A numeric address and its port, for the record."""
+    """Host and port of a numeric address, for the record; ``_NOWHERE`` if it has none."""
     try:
         return split(address)
     except AddressError:

@@ -1,4 +1,4 @@
-"""The gRPC service of a broker: each call of RocketMQ 5 with its handler."""
+"""The gRPC service of a broker: the handler of each method of RocketMQ 5."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from orbitmq.settings.access import OBSERVE
 from orbitmq.transport.audit import Audit
 from orbitmq.wire.addresses import joined
 
-# How often gone clients are removed and changed settings sent; how often messages of clients are renewed.
+# How often gone clients are removed and changed settings are sent, and how often messages are renewed.
 LOOK_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 MAX_TASKS: Final = 200_000
@@ -54,11 +54,11 @@ SAVE_SECONDS: Final = 2.0
 
 
 class RocketmqService:
-    """The calls of apache.rocketmq.v2.
+    """The methods of apache.rocketmq.v2.
 
     Attributes:
-        plain: takes plain calls before their handler sees them; None: each call has to be checked.
-        quotas: of the broker.
+        plain: takes plain calls before their handlers do; None if each call has to be checked.
+        quotas: the broker's quotas.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RocketmqService:
 def _keep_what_clients_have(
     events: Events, role: RoleState, clients: GrpcClients, held: HeldMessages
 ) -> None:
-    """Keep messages with the clients that got them before this broker began to lead its group."""
+    """Let clients keep their messages when this broker begins to lead its group."""
 
     def keep(_event: RoleTaken | None = None) -> None:
         if role.leads:
@@ -114,7 +114,7 @@ def _keep_what_clients_have(
 
 
 def service(host: Host) -> Service:
-    """The calls of RocketMQ 5, on this broker's ports."""
+    """The service that connects the methods of RocketMQ 5 with this broker's ports."""
     s, config, clock = host.services, host.services.config, host.services.runtime.clock
     pops, settling = host.offered(Pops), host.offered(Acknowledging)
     background = Background("gRPC calls", max_tasks=MAX_TASKS)
@@ -149,7 +149,7 @@ def service(host: Host) -> Service:
         "ReceiveMessage": receives,
         "AckMessage": acks,
     }
-    # The rights of each call are checked.
+    # Plain calls skip the check of rights, so there are none if rights are checked.
     plain = PlainDoor(host, topics, clients, quotas, settling, saves) if check is everybody else None
     streams = {"Telemetry": telemetry.open}
     return RocketmqService(
@@ -165,7 +165,7 @@ def _rights(host: Host, clients: GrpcClients) -> Rights:
 
 
 def _never(*_who: object) -> float:
-    """Slow nobody down."""
+    """No pause for any client."""
     return 0.0
 
 
@@ -177,7 +177,7 @@ def _short_calls(
     transactions: TransactionEnds,
     recalls: Recalls,
 ) -> dict[str, Handler]:
-    """The calls of one request and one response that need no handler of their own."""
+    """The handlers of methods with one request and one response."""
     return {
         "QueryRoute": Unary(callers, schema.QueryRouteRequest, schema.QueryRouteResponse, routes.route),
         "QueryAssignment": Unary(

@@ -1,4 +1,4 @@
-"""Settings that a client gets back: its own, with what this broker decides. Pure."""
+"""Makes the settings that a client gets back: its own, with those that this broker decides. Pure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def answered(
     """The settings of a client.
 
     Args:
-        group: of a consumer; None: it is not known.
-        body_limit: most bytes of a body.
+        group: the consumer's group; None if it is unknown.
+        body_limit: the most bytes of a body.
     """
     settings = new(schema.Settings)
     settings.CopyFrom(sent)
@@ -58,7 +58,7 @@ def _of_producers() -> schema.RetryPolicy:
 
 
 def _of_group(group: SubscriptionGroupConfig) -> schema.RetryPolicy:
-    """The retry delays of a group."""
+    """The retry policy of a group: the number of attempts, and the delays between them."""
     attempts = min(max(1, group.retry_max_times + 1), INT32)
     policy = group.group_retry_policy
     if policy.type is GroupRetryPolicyType.EXPONENTIAL:

@@ -1,6 +1,6 @@
-"""The state that all gRPC connections of one broker share: their calls under way, and how these end with it.
+"""The state that all gRPC connections of one broker share, with the end of their calls when the broker stops.
 
-Imported with the first gRPC client, as the engine and the services are.
+Imported, like the engine and the services, for the first gRPC client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orbitmq.transport.seats import Seats
 if TYPE_CHECKING:
     from orbitmq.gateway.connection import GrpcConnection
 
-# The most calls of all connections: as many as may wait for messages (maxPopPollingSize), twice.
+# The most calls of all connections: twice the calls that may wait for messages (maxPopPollingSize).
 MAX_CALLS: Final = 200_000
 
 
@@ -30,15 +30,15 @@ class Shared:
     """The state that all gRPC connections of one broker share.
 
     Attributes:
-        receiving: the read buffer of all connections; each has used up its bytes before the next one reads.
+        receiving: the read buffer of all connections; each uses up its bytes before the next one reads.
         work: the calls under way that have a task.
-        waiting: how many calls without a task and connections with answers under way there are, which a
-            stopping broker still waits for.
+        waiting: the number of calls without a task, plus that of connections with unacknowledged answers: a
+            stopping broker waits for both.
         deadlines: the deadlines of all calls.
         stopping: whether the broker stops, so that no call begins.
         connections: the open connections.
-        seats: where connections are counted.
-        names: the part of a client's certificate that is the name of a user.
+        seats: counts the connections of all ports.
+        names: the part of a client's certificate that names its user.
     """
 
     def __init__(
@@ -50,26 +50,26 @@ class Shared:
         self.quotas: CallQuotas | None = getattr(service, "quotas", None)
         self.log = log
         self.seats = seats
-        # Calls outlive connections: what they store is stored when their client is gone.
+        # Calls outlive their connections: a message that is being stored is stored though its client is gone.
         self.work = Background("grpc", max_tasks=MAX_CALLS)
         self.stopping = False
-        # The number of calls in progress, with a task or without.
+        # The number of calls under way, with a task or without.
         self.running = 0
         self.waiting = 0
         self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
-        # Dicts keep an order; the order of a set would differ from run to run.
+        # A dict, as its order is the same in every run of a simulation; a set's is not.
         self.connections: dict[GrpcConnection, None] = {}
 
     def done(self) -> None:
-        """A call, the calls of a chunk, or the answers of a connection count no longer in ``waiting``."""
+        """Count ``waiting`` down: a call, the calls of a chunk, or the answers of a connection have ended."""
         self.waiting -= 1
         if not self.waiting and self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
     async def quiet(self, limit_s: float) -> None:
-        """Return when the present calls have ended and their answers arrived, or after this many seconds."""
+        """Wait until all calls have ended and their answers have arrived, at most this many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.work.quiet()

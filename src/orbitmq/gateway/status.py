@@ -1,4 +1,4 @@
-"""Status codes of ``apache.rocketmq.v2``, and the one for each response code of the broker."""
+"""The status codes of ``apache.rocketmq.v2``, and which of them each response code of the broker becomes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Code(IntEnum):
     FAILED_TO_CONSUME_MESSAGE = 60000
 
 
-# gRPC codes by the broker's response codes. All others become INTERNAL_SERVER_ERROR.
+# Status codes by the broker's response codes. All others become INTERNAL_SERVER_ERROR.
 OF_REMOTING: Final[Mapping[int, Code]] = {
     ResponseCode.SUCCESS: Code.OK,
     ResponseCode.SYSTEM_ERROR: Code.INTERNAL_SERVER_ERROR,
@@ -77,7 +77,7 @@ OF_REMOTING: Final[Mapping[int, Code]] = {
     ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
-    # Bodies and properties that are too large have codes of their own: see refusal().
+    # A body or properties that are too large have separate status codes: see refusal().
     ResponseCode.MESSAGE_ILLEGAL: Code.MESSAGE_CORRUPTED,
     ResponseCode.SERVICE_NOT_AVAILABLE: Code.INTERNAL_SERVER_ERROR,
     ResponseCode.VERSION_NOT_SUPPORTED: Code.VERSION_UNSUPPORTED,
@@ -110,11 +110,11 @@ _OF_CODE: Final[Mapping[int, GrpcStatus]] = {
 
 
 class RefusalError(OrbitError):
-    """The call is answered with this status.
+    """A call's refusal, which becomes the status of its answer.
 
     Attributes:
         code: a :class:`Code`.
-        message: the sentence that the user reads: field, value and limit.
+        message: the sentence for the user, with field, value and limit.
     """
 
     def __init__(self, code: Code, message: str) -> None:
@@ -134,7 +134,7 @@ def of_grpc(code: Code) -> GrpcStatus:
     return _OF_CODE.get(code // 100, internal)
 
 
-# The errors that ports raise instead of answering.
+# The errors by which the broker's ports refuse a call.
 PORT_ERRORS: Final = (RemotingError, WireError, StoreClosedError)
 
 
@@ -152,6 +152,6 @@ def refusal(error: RemotingError | WireError | StoreClosedError) -> RefusalError
 
 
 def of_many(codes: Iterable[int]) -> Code:
-    """The code of an answer with several results: theirs, if they are all equal."""
+    """The code of an answer with several results: their code if all are equal, else MULTIPLE_RESULTS."""
     found = set(codes)
     return Code(found.pop()) if len(found) == 1 else Code.MULTIPLE_RESULTS

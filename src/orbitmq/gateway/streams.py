@@ -16,7 +16,7 @@ from orbitmq.gateway.framing import MessageReader, prefixed, unpacked
 from orbitmq.gateway.requests import Request
 from orbitmq.runtime.client_names import CertificateName
 
-# What Python needs for a message beside its bytes.
+# The memory of a message's Python object beside its bytes.
 _MESSAGE_BYTES = 100
 _NOTHING: Final = memoryview(b"")
 
@@ -43,11 +43,11 @@ class Carrier(Protocol):
         ...
 
     def push(self, call: StreamCall) -> None:
-        """Send as much of the call's data as the windows take; the rest follows when they grow."""
+        """Send as much of the call's data as the windows allow; the rest follows when they grow."""
         ...
 
     def queues(self, more_bytes: int) -> bool:
-        """As :meth:`holds`, for bytes that wait to go out."""
+        """As :meth:`holds`, for bytes that are not sent yet."""
         ...
 
     def answer(self, call: StreamCall, data: bytes) -> None:
@@ -55,7 +55,7 @@ class Carrier(Protocol):
         ...
 
     def go_on(self, call: StreamCall, handler: Handler) -> None:
-        """Go on with a call without a task in a task."""
+        """Give a call that has no task one, which runs this handler."""
         ...
 
     def end(self, call: StreamCall, error: CallError | None) -> None:
@@ -63,7 +63,7 @@ class Carrier(Protocol):
         ...
 
     def rest(self, seconds: float) -> None:
-        """Read nothing for this time."""
+        """Read nothing from the client for this time."""
         ...
 
 
@@ -72,16 +72,15 @@ class StreamCall:
 
     Attributes:
         stream: its number.
-        ended: nothing more comes from the client.
-        answered: the headers of the answer are out.
-        counts: whether it is counted among the calls under way until it ends; False: its task is counted
-            instead, or it was refused.
-        waits: whether a stopping broker waits for it, as it has no task.
-        direct: does the call without a task when its only message has come; None: it does not wait for that.
-        handler: does the call with a task, if ``direct`` does not.
-        listener: is called with its messages; None: the call has a task, or one message only.
-        due: the calls in the slot of its deadline; None: it has no deadline.
-        arrival: is called when the client has the whole answer; None: nothing waits for that.
+        ended: whether the client has ended its side of the stream.
+        answered: whether the headers of the answer have been sent.
+        counts: whether the call counts as under way; False if its task does instead, or it was refused.
+        waits: whether a stopping broker waits for the call, as it has no task.
+        direct: does the call without a task when its only message has come; None if that is not awaited.
+        handler: does the call with a task if ``direct`` does not.
+        listener: gets the call's messages; None if the call has a task, or only one message.
+        due: the calls in the slot of the call's deadline; None without a deadline.
+        arrival: called when the client has the whole answer; None if the arrival is not watched.
         out: the part of the current message that is not sent yet.
     """
 
@@ -114,12 +113,12 @@ class StreamCall:
 
     def __init__(self, carrier: Carrier, stream: int, request: Request, timeout_ms: int | None) -> None:
         self._carrier = carrier
-        # None while they are empty: most calls wait with nothing in them.
+        # The reader and the queue are None while they are empty, as they are in most waiting calls.
         self._reader: MessageReader | None = None
         self._queue: deque[tuple[bool, bytes]] | None = None
         self._failure: CallError | None = None
         self._held = 0
-        # The size of the message of :meth:`put` until it is sent.
+        # The size of the message given to :meth:`put`, until it is sent; else 0.
         self._put = 0
         self._wake: asyncio.Future[None] | None = None
         self._written: asyncio.Future[None] | None = None
@@ -150,7 +149,7 @@ class StreamCall:
     # -- from the connection -----------------------------------------------------------------------------
 
     def arrived(self, data: bytes, *, ended: bool) -> None:
-        """Data of the stream; dropped when the call has failed."""
+        """Take received data of the stream; data of a failed call is dropped."""
         self.ended = self.ended or ended
         if self._failure is None and not self.gone:
             try:
@@ -168,7 +167,7 @@ class StreamCall:
         found = reader.feed(data)
         self._reader = reader if reader.held_bytes else None
         kept = reader.held_bytes + sum(_weight(message) for _, message in found)
-        # Prefixes of 5 bytes with nothing behind them become heavier than they were.
+        # Empty messages, of 5 bytes each in the stream, take more memory than that.
         if not self._hold(kept - before):
             raise _too_much()
         if found:
@@ -178,7 +177,7 @@ class StreamCall:
             reader.end()
 
     def lost(self) -> None:
-        """The stream has ended: reads and writes of the call fail from now on."""
+        """Make reads and writes of the call fail: the stream has ended."""
         self.gone = True
         function, self._when_gone = self._when_gone, None
         if function is not None:
@@ -197,7 +196,7 @@ class StreamCall:
             listener.lost()
 
     def expire(self) -> None:
-        """The deadline of the call has passed."""
+        """End the call with DEADLINE_EXCEEDED."""
         text = f"not done within {self.timeout_ms} ms"
         self._carrier.end(self, CallError(GrpcStatus.DEADLINE_EXCEEDED, text))
 
@@ -208,7 +207,7 @@ class StreamCall:
         return True
 
     def only(self) -> bytes | None:
-        """The only message of a request that has ended; None: it has not ended, or has several messages."""
+        """The one message of a complete request; None if more may come, or it is one of several or compressed."""
         if not self.ended or self._failure is not None or self._queue is None or len(self._queue) != 1:
             return None
         packed, message = self._queue[0]
@@ -216,7 +215,7 @@ class StreamCall:
 
     @property
     def ready(self) -> bool:
-        """Whether :meth:`read` has an answer."""
+        """Whether :meth:`read` returns or raises at once."""
         return bool(self._queue) or self._failure is not None or self.ended
 
     def reply(self, message: bytes) -> None:
@@ -224,12 +223,12 @@ class StreamCall:
         self._carrier.answer(self, prefixed(message))
 
     def begun(self) -> None:
-        """The call goes on without a task: forget what has come."""
+        """Forget the request's message and headers: the call goes on without a task."""
         self.drop()
         self.metadata = NO_HEADERS
 
     def drop(self) -> None:
-        """Forget the messages that have come."""
+        """Forget the received messages."""
         self._hold(-self._held)
         self._reader = None
         self._queue = None
@@ -239,7 +238,7 @@ class StreamCall:
             self._wake.set_result(None)
 
     def sent(self) -> None:
-        """The message is written, or its stream has ended."""
+        """Handle the end of the current message: it is sent, or its stream has ended."""
         self.out = _NOTHING
         if self._written is not None and not self._written.done():
             self._written.set_result(None)
@@ -264,10 +263,10 @@ class StreamCall:
             await self._wake
 
     def next(self) -> bytes | None:
-        """The next message that has come; None: there is none now.
+        """The next received message; None if there is none yet.
 
         Raises:
-            CallError: the bytes that came are no message.
+            CallError: the received bytes are not a message.
         """
         if self._queue:
             packed, message = self._queue.popleft()

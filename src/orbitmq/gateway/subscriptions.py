@@ -1,4 +1,4 @@
-"""Filter expressions of gRPC consumers as subscriptions of the broker. Pure."""
+"""Turns the filter expressions of gRPC consumers into subscriptions of the broker. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from orbitmq.wire.bodies.client import SubscriptionData
 
 ALL: Final = "*"
 _SEPARATOR = "||"
-# Only subscriptions up to this length are shared.
+# Only subscriptions up to this length share an object.
 _SHARED_BYTES = 1024
 
 
 def expression_of(asked: schema.FilterExpression) -> tuple[str, str]:
-    """Expression and its type; none at all means every message."""
+    """An expression and its type; an empty expression means every message."""
     if asked.type == FilterType.SQL:
         return asked.expression, SQL92
     return asked.expression.strip() or ALL, TAG
 
 
 def tags_of(expression: str, kind: str) -> frozenset[str]:
-    """The tags that an expression names; empty: it does not choose by tags."""
+    """The tags that an expression names; empty if it does not filter by tags."""
     if kind != TAG or expression == ALL:
         return frozenset()
     return frozenset(filter(None, (tag.strip() for tag in expression.split(_SEPARATOR))))
@@ -46,17 +46,17 @@ def _shared(wanted: tuple[Wanted, ...]) -> tuple[Wanted, ...]:
 
 
 def wanted_of(entries: Iterable[schema.SubscriptionEntry]) -> tuple[Wanted, ...]:
-    """The subscriptions in a consumer's settings. Consumers with equal ones, as in a group, share them."""
+    """The subscriptions in a consumer's settings. Equal ones, such as those of a group, share an object."""
     wanted = tuple(Wanted(entry.topic.name, *expression_of(entry.expression)) for entry in entries)
     size = sum(len(each.topic) + len(each.expression) for each in wanted)
     return _shared(wanted) if size <= _SHARED_BYTES else wanted
 
 
 def subscription(wanted: Wanted, version: int) -> SubscriptionData:
-    """A subscription as heartbeats of the remoting protocol have it.
+    """A subscription in the form of the remoting protocol's heartbeats.
 
     Args:
-        version: milliseconds since the epoch: the newest one of a group counts.
+        version: milliseconds since the epoch; a group's newest version counts.
     """
     tags = tags_of(wanted.expression, wanted.kind)
     return SubscriptionData(

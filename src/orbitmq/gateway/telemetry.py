@@ -1,4 +1,4 @@
-"""Telemetry: the stream on which a client sends its settings, and gets those of this broker back."""
+"""Serves Telemetry, the stream on which a client sends its settings, and gets settings and commands back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbitmq.wire.errors import RemotingError
 SERVED: Final = frozenset({ClientType.PRODUCER, *CONSUMERS})
 # How many clients of a group get their new settings in one turn of the event loop.
 _SLICE: Final = 100
-# Only settings up to this length are shared among streams.
+# Only settings up to this length share an object among streams.
 _SHARED_BYTES: Final = 1024
 _TOO_MUCH: Final = "this connection's settings and answers are more than can be held; read them, send fewer"
 
@@ -40,12 +40,12 @@ _TOO_MUCH: Final = "this connection's settings and answers are more than can be 
 class _Told:
     """The stream of a client, and the settings that the client sent and got on it.
 
-    Its outbox exists only while commands wait in it or are being written, and from its end on.
+    The outbox exists only while commands wait in it or are being written, and after the stream's end.
 
     Attributes:
-        sent: its own settings as bytes, which are counted; None until it has sent them.
-        digest: of the settings that it got last.
-        group: of a consumer; empty: it has none.
+        sent: the client's own settings, encoded, whose bytes are counted; None until it has sent them.
+        digest: the digest of the settings that the client got last.
+        group: the consumer's group; empty without one.
     """
 
     __slots__ = ("_call", "_outbox", "_telemetry", "digest", "group", "sent", "who")
@@ -110,7 +110,7 @@ class _Told:
         """Keep the client's own settings.
 
         Raises:
-            CallError: its connection holds too much.
+            CallError: the connection would hold too much.
         """
         self.forget()
         data = sent.SerializeToString()
@@ -119,7 +119,7 @@ class _Told:
         self.sent = _shared(data) if len(data) <= _SHARED_BYTES else data
 
     def forget(self) -> None:
-        """Keep the client's settings no longer."""
+        """Drop the client's settings."""
         if self.sent is not None:
             self._call.keep(-len(self.sent))
             self.sent = None
@@ -128,7 +128,7 @@ class _Told:
         """Send settings to the client.
 
         Raises:
-            CallError: its connection holds too much.
+            CallError: the connection would hold too much.
         """
         self.digest = _shared(_digest(answer))
         if not self.answer(new(schema.TelemetryCommand, status=ok(), settings=answer)):
@@ -164,7 +164,7 @@ class Telemetry:
         events.subscribe(RightsChanged, self._rights_changed)
 
     def open(self, call: Call) -> CallListener | None:
-        """A client opens a stream; it lasts until either side ends it."""
+        """Begin a client's stream, which lasts until either side ends it."""
         try:
             who = self._callers.of(call, None)
         except RefusalError as error:
@@ -176,14 +176,14 @@ class Telemetry:
         return told
 
     def lost(self, told: _Told) -> None:
-        """A stream has ended."""
+        """Forget a stream that has ended."""
         del self._streams[told]
         self._clients.ended(told.who.client_id, told)
         self._join(told, "")
         told.forget()
 
     async def tell_changes(self) -> None:
-        """Send their settings again to the consumers of groups that changed."""
+        """Send the consumers of changed groups their settings again."""
         changed, self._changed = self._changed, {}
         for group in changed:
             for number, told in enumerate(list(self._consumers.get(group, ()))):
@@ -193,7 +193,7 @@ class Telemetry:
                     continue
                 answer = self._answer(parse(schema.Settings, told.sent))
                 if _digest(answer) != told.digest:
-                    with suppress(CallError):  # the client reads nothing
+                    with suppress(CallError):  # no room: the client does not read its stream
                         told.tell(answer)
 
     # -- what clients send -----------------------------------------------------------------------------
@@ -226,11 +226,12 @@ class Telemetry:
             self._clients.answered(told.who.client_id, command)
 
     def _settings(self, told: _Told, sent: schema.Settings) -> None:
-        """Answer at once, whatever is wrong with topics and groups: clients wait for it, some for ever.
+        """Answer a client's settings at once, even if its topics or groups are refused: some clients would
 
+        wait for the answer for ever.
         Raises:
-            RefusalError: the client is of a kind that is not served.
-            CallError: its connection holds too much.
+            RefusalError: the client's type is not served.
+            CallError: the connection would hold too much.
         """
         kind = _kind(sent)
         if kind not in SERVED:
@@ -270,7 +271,7 @@ class Telemetry:
     # -- groups ----------------------------------------------------------------------------------------
 
     def _join(self, told: _Told, group: str) -> None:
-        """Note the group whose consumer the stream belongs to; empty: no group."""
+        """Note the group of the stream's consumer; empty: no group."""
         if told.group == group:
             return
         members = self._consumers.get(told.group, {})
@@ -282,7 +283,7 @@ class Telemetry:
             self._consumers.setdefault(group, {})[told] = None
 
     def _rights_changed(self, event: RightsChanged) -> None:
-        """End the streams of a user whose rights changed: clients open others, which are checked."""
+        """End the streams of a user whose rights changed: clients open new streams, which are checked."""
         for told in list(self._streams):
             if told.who.user == event.user:
                 told.close()
@@ -293,7 +294,7 @@ class Telemetry:
 
 
 async def _refuse(error: RefusalError, call: Call) -> None:
-    """Answer a client that may not open a stream."""
+    """Send the refusal to a client that may not open a stream."""
     await call.write(new(schema.TelemetryCommand, status=refused(error)).SerializeToString())
     raise CallError(of_grpc(error.code), error.message) from error
 
@@ -313,7 +314,7 @@ def _digest(settings: schema.Settings) -> bytes:
 
 
 def _kind(sent: schema.Settings) -> int:
-    """The type of the client; older clients show it by the kind of their settings only."""
+    """The type of the client; older clients show it only by whether they send subscriptions."""
     if sent.client_type != ClientType.UNSPECIFIED:
         return sent.client_type
     return ClientType.SIMPLE_CONSUMER if sent.HasField("subscription") else ClientType.PRODUCER

@@ -1,4 +1,4 @@
-"""Transaction ids carry all that ending a transaction needs, so brokers keep no state for them. Pure."""
+"""Transaction ids, which carry all that ending a transaction needs, so that brokers keep no state. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TransactionId:
 
     Attributes:
         broker: the name of the broker that has the half message.
-        group: of its producers.
-        half_offset: of the half message in its queue.
-        log_offset: where its record begins in the log.
+        group: the producer group.
+        half_offset: the half message's offset in its queue.
+        log_offset: where the half message's record begins in the commit log.
     """
 
     broker: str
@@ -44,7 +44,7 @@ def decode(text: str, broker: str) -> TransactionId:
         broker: the name of this broker.
 
     Raises:
-        RefusalError: INVALID_TRANSACTION_ID, it is no such id, or of another broker.
+        RefusalError: INVALID_TRANSACTION_ID, the text is not such an id, or is another broker's.
     """
     if len(text) > MAX_ID:
         raise invalid(f"it has {len(text)} characters, limit {MAX_ID}")
@@ -64,5 +64,5 @@ def decode(text: str, broker: str) -> TransactionId:
 
 
 def invalid(why: str) -> RefusalError:
-    """The answer to a transaction id that names nothing that can be ended."""
+    """The refusal of a transaction id that names no open transaction of this broker."""
     return RefusalError(Code.INVALID_TRANSACTION_ID, f"transaction_id: {why}")

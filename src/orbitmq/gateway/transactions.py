@@ -1,4 +1,4 @@
-"""EndTransaction: commit and roll-back."""
+"""The handler of EndTransaction, which commits and rolls back transactions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TransactionEnds:
     async def end(
         self, _caller: Caller, request: schema.EndTransactionRequest
     ) -> schema.EndTransactionResponse:
-        """Commit or roll back, however late: the first end counts."""
+        """Commit or roll back a transaction, however late: its first end counts."""
         topic = topic_name(request.topic)
         named = transaction_id.decode(request.transaction_id, self._config.broker_name)
         if not request.message_id:
@@ -62,7 +62,7 @@ class TransactionEnds:
             commit_or_rollback=_STATES[TransactionResolution(request.resolution)],
             msg_id=request.message_id,
             topic=topic,
-            # The answer to a check may come late, after the time that the producer has chosen.
+            # As the answer to a check: those may come after the time that the producer has chosen.
             from_transaction_check=True,
         )
         try:

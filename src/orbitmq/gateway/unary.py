@@ -1,4 +1,4 @@
-"""Calls with one request message and one response message."""
+"""The handler of calls with one request message and one response message, and the statuses of answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = TypeVar("A", bound=schema.Form)
 
 
 def status(code: Code, message: str = "") -> schema.Status:
-    """A status; without a message it says the name of its code."""
+    """A status; its message is the code's name unless one is given."""
     return new(schema.Status, code=code, message=message or code.name)
 
 
@@ -34,7 +34,7 @@ async def request_of(call: Call, form: type[Q]) -> Q:
     """The request message of a call.
 
     Raises:
-        CallError: there is none, or it cannot be read.
+        CallError: the call has no message, or the message cannot be read.
     """
     data = await call.read()
     if data is None:
@@ -43,12 +43,12 @@ async def request_of(call: Call, form: type[Q]) -> Q:
 
 
 class Unary(Generic[Q, A]):
-    """The handler of such a call. A refusal that its work raises becomes the status of the answer.
+    """The handler of such a call. A refusal that the work raises becomes the status of the answer.
 
     Args:
-        answer: has a field ``status``.
-        now: does the work without waiting, and so without a task; None as its answer: it would have to wait,
-            and nothing was done. Without this argument each call has a task.
+        answer: the class of the response, which has a field ``status``.
+        now: does the work without waiting, and so without a task. Returns None, and does nothing, if it would
+            have to wait. Without this argument each call has a task.
     """
 
     def __init__(
