@@ -207,7 +207,7 @@ class StreamCall:
         return True
 
     def only(self) -> bytes | None:
-        """The one message of a complete request; None if more may come, or it is one of several or compressed."""
+        """The one message of a complete request; None if more may come, or it is compressed or not alone."""
         if not self.ended or self._failure is not None or self._queue is None or len(self._queue) != 1:
             return None
         packed, message = self._queue[0]
