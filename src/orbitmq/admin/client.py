@@ -87,7 +87,7 @@ class Admin:
         timeout: limit of each request, in seconds or as a timedelta.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
         runtime: the machine; the real one by default.
 
     Raises:

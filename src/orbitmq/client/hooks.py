@@ -1,4 +1,4 @@
-"""Hooks: the user's code that is called for each send and delivery, and may forbid sends (SK-13, SK-16)."""
+"""Hooks: code of the user that runs for each send and delivery, and may forbid sends (SK-13, SK-16)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from orbitmq.runtime.seam import Clock
 
 log = logging.getLogger("orbitmq.client")
 
-# One message gives a SendResult, or None when it is sent one-way; a list of them one SendResult.
+# One message gives a SendResult, or None if it is sent one-way; a list of messages gives one SendResult.
 SendOne = Callable[[Any], Awaitable[Any]]
-# ``await middleware(message, send)`` sends by ``await send(message)``, once, more often, or not at all.
+# ``await middleware(message, send)`` sends by ``await send(message)``: once, several times, or never.
 SendMiddleware = Callable[[Any, SendOne], Awaitable[Any]]
-# The same around a handler, for one message or a list of a batch. An exception is the handler's failure.
+# ``await middleware(message, handle)`` does the same around a handler, with one message or a batch's list. An
+# exception counts as the handler's failure.
 HandleOne = Callable[[Any], Awaitable[object]]
 ConsumeMiddleware = Callable[[Any, HandleOne], Awaitable[object]]
 
@@ -34,11 +35,11 @@ class SendContext:
         group: the producer group.
         queue: the queue that the message goes to.
         address: ``host:port`` of the broker.
-        message_id: the unique id; those of a batch joined by commas.
+        message_id: the unique id; the ids of a batch joined by commas.
         body_bytes: size of the body on the wire, compressed or not.
         properties_text: the properties on the wire; empty for a batch, whose messages have their own.
         begun: when the try began.
-        took: its duration in seconds, once it is over.
+        took: its duration in seconds, after the end of the try.
         result: the result after a success; None for a one-way send, which has no answer.
         error: the exception after a failure; :class:`asyncio.CancelledError` when the send was cancelled.
     """
@@ -62,12 +63,12 @@ class EndTransactionContext:
     Attributes:
         group: the producer group.
         topic: the topic that the message goes to when it is committed.
-        message_id: its unique id.
+        message_id: the unique id of the message.
         transaction_id: the broker's id of the transaction.
         state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``, RocketMQ's names.
-        address: ``host:port`` of the broker that has the half message.
-        from_check: whether it answers the broker's check-back.
-        at: when it ended.
+        address: ``host:port`` of the broker that stores the half message.
+        from_check: whether this is the answer to a broker's check-back.
+        at: when the transaction ended.
     """
 
     group: str
@@ -81,10 +82,12 @@ class EndTransactionContext:
 
 
 class SendHook:
-    """Subclass and override what is needed. Called for every try, in the order given to the producer."""
+    """Base class for hooks of sends: override the methods you need. They run for every try, in the order of
+    the producer's list.
+    """
 
     def check_forbidden(self, context: SendContext) -> None:
-        """Raise to forbid the send; the exception reaches the caller as it is."""
+        """Raise to forbid the send; the exception reaches the caller unchanged."""
 
     def before(self, context: SendContext) -> None:
         """Before the request is sent. An exception is logged and changes nothing."""
@@ -106,7 +109,7 @@ class Hooks:
         self._hooks = tuple(hooks)
 
     def begin(self, context: SendContext) -> None:
-        """All checks, then all ``before`` calls."""
+        """Run all checks, then all ``before`` calls."""
         for hook in self._hooks:
             hook.check_forbidden(context)
         for hook in self._hooks:
@@ -116,7 +119,7 @@ class Hooks:
                 log.exception("send hook %r failed before a send", hook)
 
     def end(self, context: SendContext, outcome: SendResult | BaseException | None) -> None:
-        """All ``after`` calls."""
+        """Run all ``after`` calls."""
         if isinstance(outcome, BaseException):
             context.error = outcome
         else:
@@ -128,7 +131,7 @@ class Hooks:
                 log.exception("send hook %r failed after a send", hook)
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """All ``end_transaction`` calls."""
+        """Run all ``end_transaction`` calls."""
         for hook in self._hooks:
             try:
                 hook.end_transaction(context)
@@ -166,9 +169,10 @@ class ConsumeContext:
         queue: the queue of the message.
         message: the message.
         begun: when the handler got the message.
-        took: seconds that it took, once it is over.
-        outcome: success, failure, exception or timeout, once it is over.
-        success: whether the message is done, once the delivery is over; also when it took too long.
+        took: duration in seconds, after the end of the delivery.
+        outcome: success, failure, exception or timeout, after the end of the delivery.
+        success: whether the message is done, after the end of the delivery; also True for a delivery that
+            took too long.
         reason: the user's reason for a failure.
         error: the handler's exception.
     """
@@ -185,7 +189,9 @@ class ConsumeContext:
 
 
 class ConsumeHook:
-    """Subclass and override what is needed. Called for every delivery, in the order given to the consumer."""
+    """Base class for hooks of deliveries: override the methods you need. They run for every delivery, in the
+    order of the consumer's list.
+    """
 
     def before(self, context: ConsumeContext) -> None:
         """Before the listener gets the message. An exception is logged and changes nothing."""
@@ -195,10 +201,10 @@ class ConsumeHook:
 
 
 class ConsumeHooks:
-    """The hooks of one consumer, and the deliveries that are under way.
+    """The hooks of one consumer, and the deliveries in progress.
 
     Args:
-        timeout_s: the outcome of a longer delivery is a timeout.
+        timeout_s: a delivery that takes longer counts as a timeout.
     """
 
     def __init__(self, group: str, hooks: Sequence[ConsumeHook], clock: Clock, timeout_s: float) -> None:
@@ -206,11 +212,11 @@ class ConsumeHooks:
         self._group = group
         self._hooks = tuple(hooks)
         self._clock = clock
-        # The deliveries under way; the flow limits bound their number.
+        # The deliveries in progress; the flow limits bound their number.
         self._open: dict[int, tuple[ConsumeContext, float]] = {}
 
     def begin(self, queue: MessageQueue, message: ReceivedMessage) -> None:
-        """All ``before`` calls."""
+        """Run all ``before`` calls."""
         context = ConsumeContext(self._group, queue, message, instant(self._clock.now_ms()))
         self._open[id(message)] = context, self._clock.monotonic()
         for hook in self._hooks:
@@ -220,7 +226,7 @@ class ConsumeHooks:
                 log.exception("consume hook %r failed before a message", hook)
 
     def end(self, message: ReceivedMessage, verdict: Verdict = ACK) -> None:
-        """All ``after`` calls; once for a delivery."""
+        """Run all ``after`` calls, once per delivery."""
         found = self._open.pop(id(message), None)
         if found is None:
             return

@@ -1,4 +1,6 @@
-"""Options of clients: a dataclass names them once, with types and defaults; constructors take its fields."""
+"""Options of clients: a dataclass defines them once, with types and defaults, and constructors accept its
+fields.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ C = TypeVar("C")
 def takes(
     options: Callable[P, O],
 ) -> Callable[[Callable[[C, O], None]], Callable[Concatenate[C, P], None]]:
-    """The constructor below takes the fields of ``options`` as its parameters, and gets them checked.
+    """Make the decorated constructor accept the fields of ``options`` as its parameters; it receives the
+    checked dataclass.
 
     Type checkers, editors, ``help`` and ``inspect.signature`` show them one by one, with their defaults.
 
     Args:
-        options: a dataclass whose field without a keyword is the group, the topic or the name servers.
+        options: a dataclass; its one positional field is the group, the topic or the name servers.
     """
 
     def decorate(body: Callable[[C, O], None]) -> Callable[Concatenate[C, P], None]:
@@ -50,14 +53,14 @@ def takes(
 
 
 def options_of(kind: Callable[..., O], args: Sequence[object], keywords: Mapping[str, Any]) -> O:
-    """The options made from a user's arguments.
+    """The options object for a user's arguments.
 
     Args:
         kind: the dataclass of the options, which checks them.
-        args: those without a name: the group or the topic.
+        args: the positional arguments: the group or the topic.
 
     Raises:
-        UnknownOptionError: there is no such option, or one that is needed is missing.
+        UnknownOptionError: an option does not exist, or a required one is missing.
         ValidationError: an option is out of its range, or contradicts the shared client.
     """
     known = fields(kind)  # type: ignore[arg-type]
@@ -81,7 +84,7 @@ def options_of(kind: Callable[..., O], args: Sequence[object], keywords: Mapping
 
 
 def _check_shared(client: object, keywords: Mapping[str, Any]) -> None:
-    """Refuse options about connections beside a shared ``client``, whose connections are used."""
+    """Refuse options about connections beside a shared ``client``: its connections are already configured."""
     if not isinstance(client, ClientInstance):
         raise ValidationError(f"client must be a ClientInstance, got {client!r}")
     for name in ("max_async", "namespace_v2", "credentials", "tls"):

@@ -1,4 +1,4 @@
-"""The life of a client: new, running, closed. One table has the moves that are allowed."""
+"""The life of a client: new, running, closed. One table holds the allowed transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("orbitmq.client")
 
 
 class State(Enum):
-    """Where a producer or a consumer is in its life."""
+    """The stages in the life of a producer or consumer."""
 
     NEW = "not started"
     RUNNING = "running"
@@ -36,12 +36,12 @@ class ClientState:
     """The state of one client.
 
     Args:
-        name: how errors call the client, for example ``producer 'orders'``.
+        name: the client's name in error texts, for example ``producer 'orders'``.
 
     Attributes:
-        state: where the client is now; changed by :meth:`move` only.
+        state: the current state; changed by :meth:`move` only.
         running: whether :attr:`state` is RUNNING.
-        loop: the event loop that the client was started in; it works only there.
+        loop: the event loop that the client was started in; the client works only in this loop.
         closer: the task whose :meth:`end` closed the client, if any.
     """
 
@@ -56,10 +56,10 @@ class ClientState:
         self._closing: asyncio.Task[None] | None = None
 
     def move(self, to: State) -> State:
-        """Enter a state; returns the one that was left.
+        """Enter a state; returns the previous one.
 
         Raises:
-            ClientStateError: the present state does not lead there.
+            ClientStateError: the table has no transition from the present state.
         """
         before = self.state
         if to not in MOVES[before]:
@@ -73,7 +73,7 @@ class ClientState:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Start within the block; a client whose shared client cannot be used is closed.
+        """Start within the block; if a shared client is unusable, this client is closed.
 
         Raises:
             ClientStateError: the client was started before or is closed, or the block raises it.
@@ -88,17 +88,18 @@ class ClientState:
     async def end(
         self, work: Callable[[], Coroutine[Any, Any, None]], calls: Collection[asyncio.Task[None]] = ()
     ) -> None:
-        """Close the client by ``work``, which is done once and to its end. A later call waits for it too.
+        """Close the client by ``work``, which runs once and to its end. A second call waits for it, too.
 
-        The work goes on when the caller is cancelled or out of time: a half-closed client would stay in its
-        group, and hold the queues that it no longer reads.
+        The work continues when the caller is cancelled or times out: a half-closed client would stay in its
+        group, and keep queues that it does not read.
 
         Args:
             calls: running calls of the user's code. ``work`` waits for them, except for :attr:`closer`. A
-                second call that closes returns at once, as neither could end before the other.
+                second call to close from one of them returns at once: it and ``work`` would wait for each
+                other.
 
         Raises:
-            ClientStateError: called in another event loop than the one that the client was started in.
+            ClientStateError: called in another event loop than the client's.
         """
         self.check_loop()
         here = asyncio.current_task()
@@ -112,7 +113,7 @@ class ClientState:
             await asyncio.shield(self._closing)
 
     def _closed(self, closing: asyncio.Task[None]) -> None:
-        # Waiting callers get the error, too, but there may be none.
+        # Waiting callers get the error, too, but it is logged because there may be none.
         if not closing.cancelled() and (error := closing.exception()) is not None:
             log.error("%s did not close as it should", self._name, exc_info=error)
 
@@ -120,7 +121,7 @@ class ClientState:
         """Refuse to work for a client that is not running.
 
         Raises:
-            ClientStateError: it was not started, or it is closed.
+            ClientStateError: the client was not started, or it is closed.
         """
         if not self.running:
             raise ClientStateError(f"{self._name} is not running; use 'async with' or start()")
@@ -129,7 +130,7 @@ class ClientState:
         """Refuse to work in another event loop than the one that the client was started in.
 
         Raises:
-            ClientStateError: its connections and its background work belong to that other loop.
+            ClientStateError: the client's connections and background work belong to another loop.
         """
         if self.loop is not None and self.loop is not asyncio.get_running_loop():
             raise ClientStateError(

@@ -10,7 +10,7 @@ from orbitmq.message.model import MessageQueue
 
 
 class SendStatus(IntEnum):
-    """How far a stored message got; the value is the response code (behaviour SK-18)."""
+    """How safely a message is stored; the value is the response code (behaviour SK-18)."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -19,16 +19,16 @@ class SendStatus(IntEnum):
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """The broker stored the message.
+    """The result of a send whose message the broker stored.
 
     Attributes:
         status: SEND_OK, or stored but not yet as safe as the broker promises.
-        message_id: the client's unique id (UNIQ_KEY); those of a batch joined by commas.
+        message_id: the client's unique id (UNIQ_KEY); the ids of a batch joined by commas.
         offset_message_id: the broker's id: host, port and commit log offset in hex.
-        queue: where it was stored.
-        queue_offset: its offset in that queue; of the first message of a batch.
+        queue: the queue that stores the message.
+        queue_offset: the offset in that queue; for a batch the first message's.
         transaction_id: the broker's transaction id, empty for plain messages.
-        recall_handle: what a recall of a timer message needs, empty for plain messages.
+        recall_handle: the handle for a recall of a timer message, empty for plain messages.
     """
 
     status: SendStatus

@@ -14,10 +14,10 @@ M = TypeVar("M", bound=Message)
 
 
 class Namespace:
-    """Puts names into a namespace and takes them out.
+    """Adds a namespace to names and removes it.
 
     Args:
-        name: of the namespace; empty for none, which changes no name.
+        name: the namespace; if it is empty, names stay unchanged.
 
     Raises:
         ValidationError: the name contains ``%``.
@@ -48,9 +48,9 @@ class Namespace:
         return prefix + rest.removeprefix(self._head) if rest.startswith(self._head) else resource
 
     def outward(self, message: M) -> M:
-        """The message to send in place of a user's, which stays as it is."""
+        """The message to send for the user's message, which itself stays unchanged."""
         if not self.name or property_names.MSG_TYPE in message.properties:
-            return message  # a reply goes to a topic of its broker's cluster
+            return message  # a reply goes to the reply topic of its broker's cluster, which has no namespace
         topic = self.full(message.topic)
         if topic == message.topic:
             return message

@@ -1,4 +1,4 @@
-"""The ranges of all numbers that producers and consumers take: one table, one check, one error text."""
+"""The ranges of all numbers that producers and consumers accept: one table, one check, one error text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Range:
     Attributes:
         least: the smallest value.
         most: the largest value; None for no limit.
-        unit: the unit of the value, as errors name it; empty for a count. Seconds may have fractions, or be
-            given as a timedelta.
+        unit: the unit of the value in error texts; empty for a count. Seconds may have fractions, or be given
+            as a timedelta.
     """
 
     least: float
@@ -34,7 +34,7 @@ class Range:
         """Refuse a value outside the range.
 
         Raises:
-            ValidationError: it names the option and its range.
+            ValidationError: the value is out of range; the text names the option and its range.
         """
         if self.unit == SECONDS:
             assert self.most is not None
@@ -61,14 +61,14 @@ class Range:
 
 # Prefixes of the types of options that take several kinds of values.
 _LISTS = ("Sequence[", "Collection[")
-# Longer than a program waits for one answer, so that milliseconds given as seconds are noticed.
+# Longer than programs wait for one answer; a value above it is probably meant as milliseconds.
 _TIMEOUT = Range(0.001, 600, SECONDS)
-# By the name of the option; the name of an option of a nested class begins with that class's name.
+# By the name of the option; for an option of a nested class, the key begins with the class's name.
 RANGES: Mapping[str, Range] = {
     # producers
     "timeout": _TIMEOUT,
     "attempt_timeout": _TIMEOUT,
-    # Tries end with the timeout of the send, and no request waits longer for its answer.
+    # No limit: tries end with the timeout of the send, and no request waits longer for its answer.
     "retries": Range(0, None),
     "async_retries": Range(0, None),
     "max_async": Range(1, None),
@@ -82,7 +82,7 @@ RANGES: Mapping[str, Range] = {
     "max_in_flight_bytes": Range(1, 2**40, "bytes"),
     "callback_threads": Range(0, 64),
     "default_topic_queues": Range(1, 1024),
-    # Longer than a batch is collected: a 5 is surely meant as milliseconds.
+    # Longer than a batch needs; a 5 is surely meant as milliseconds.
     "AutoBatch.linger": Range(0, 1, SECONDS),
     "AutoBatch.max_bytes": Range(1, INT32, "bytes"),
     "AutoBatch.max_messages": Range(1, INT32),
@@ -93,9 +93,9 @@ RANGES: Mapping[str, Range] = {
     "consume_timeout": Range(0.001, 7 * DAY_S, SECONDS),
     "close_timeout": Range(0, 3600, SECONDS),
     "concurrency": Range(1, 10_000),
-    # As in RocketMQ, less than 10 ms counts as 10 ms, and more than 30 s as 30 s (CR-18).
+    # Values below 10 ms count as 10 ms, and above 30 s as 30 s, as in RocketMQ (CR-18).
     "failure_pause": Range(0.001, 60, SECONDS),
-    # The most messages of one pop at a broker.
+    # A broker returns at most 32 messages per pop.
     "pop_batch_size": Range(1, 32),
     "batch_size": Range(1, 32),
     "pop_invisible_for": Range(5, 300, SECONDS),
@@ -135,11 +135,11 @@ def check_number(name: str, value: object, *, called: str | None = None) -> None
     """Refuse a number outside its range.
 
     Args:
-        name: in :data:`RANGES`.
-        called: how the error names the option, if not by ``name``.
+        name: the key in :data:`RANGES`.
+        called: the option's name in the error, if it is not ``name``.
 
     Raises:
-        ValidationError: it names the option and its range.
+        ValidationError: the value is out of range; the text names the option and its range.
     """
     RANGES[name].check(called or name, value)
 
@@ -148,7 +148,7 @@ def check_options(options: Any) -> None:
     """Check all options of a dataclass: ranges of numbers, types of texts, flags and lists.
 
     Raises:
-        ValidationError: it names the option and the values it takes.
+        ValidationError: an option is invalid; the text names it and its allowed values.
     """
     for field in fields(options):
         value, kind = getattr(options, field.name), str(field.type)
@@ -170,7 +170,7 @@ def check_kind(name: str, value: object, kind: type[Any] | UnionType) -> None:
     """Refuse an object that is not of this class, or of one of these classes.
 
     Raises:
-        ValidationError: it names the option and the class.
+        ValidationError: the value has another type; the text names the option and the class.
     """
     if not isinstance(value, kind):
         needed = "a string" if kind is str else getattr(kind, "__name__", kind)

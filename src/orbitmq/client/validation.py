@@ -1,4 +1,4 @@
-"""Checks before anything is sent (MV and BA rows)."""
+"""Checks of messages, names and offsets before anything is sent (MV and BA rows)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_PROPERTIES_BYTES = 32767
 MAX_CLIENT_ID = 255
 
-# Read before the property block is made, which checks the kind of all the others.
+# These values are read before the property block is made, which checks the type of all other values.
 _TEXTS = (property_names.WAIT, property_names.INNER_MULTI_DISPATCH)
 _NUMBERS = frozenset({property_names.DELAY, *property_names.TIMER_PROPERTIES})
-# A message without any of these may travel with any other that waits for storage.
+# A message without any of these properties may share a batch with any other message that waits for storage.
 _JUDGED_IN_BATCH = frozenset({property_names.WAIT, property_names.DELAY, *property_names.TIMER_PROPERTIES})
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a name that no broker would take (MV-03).
+    """Refuse a topic name that every broker would refuse (MV-03).
 
     Raises:
-        ValidationError: blank, too long, or outside ``%|a-zA-Z0-9_-``.
+        ValidationError: the name is blank, too long, or has characters outside ``%|a-zA-Z0-9_-``.
     """
     if not isinstance(topic, str):
         raise ValidationError(f"topic must be a string, got {topic!r}")
@@ -34,14 +34,14 @@ def check_topic(topic: str) -> None:
 
 
 def check_send_topic(topic: str) -> None:
-    """As :func:`check_topic`, and not one of the broker's own topics (MV-05)."""
+    """Like :func:`check_topic`; also refuses the topics that belong to the broker (MV-05)."""
     check_topic(topic)
     if topic in reserved.FORBIDDEN_SEND_TOPICS:
         raise ValidationError(f"topic {topic!r} belongs to the broker; sending to it is forbidden")
 
 
 def check_group(group: str) -> None:
-    """Refuse a producer or consumer group that no broker would take (MV-04)."""
+    """Refuse a producer or consumer group that every broker would refuse (MV-04)."""
     if not isinstance(group, str):
         raise ValidationError(f"group must be a string, got {group!r}")
     _refuse(reserved.group_fault(group))
@@ -50,10 +50,10 @@ def check_group(group: str) -> None:
 
 
 def check_client_id(client_id: str) -> None:
-    """Refuse a name of a client that is unreadable in lists of members, or cannot stand in a property.
+    """Refuse a client id that would be unreadable in lists of members, or cannot be part of a property.
 
     Raises:
-        ValidationError: empty, longer than 255 characters, or with blanks or control characters.
+        ValidationError: the id is empty, is longer than 255 characters, or has blanks or control characters.
     """
     if not isinstance(client_id, str):
         raise ValidationError(f"client_id must be a string, got {client_id!r}")
@@ -71,10 +71,10 @@ def _refuse(fault: str | None) -> None:
 
 
 def check_queue(queue: object) -> None:
-    """Refuse an object that names no queue.
+    """Refuse an object that is not a valid queue.
 
     Raises:
-        ValidationError: it names the field.
+        ValidationError: the object is no queue; the text names the wrong field.
     """
     if not isinstance(queue, MessageQueue):
         raise ValidationError(f"queue must be a MessageQueue, got {queue!r:.80}")
@@ -89,17 +89,17 @@ def check_offset(offset: object) -> None:
     """Refuse a value that is not an offset.
 
     Raises:
-        ValidationError: no whole number, or below 0.
+        ValidationError: the value is no whole number, or is below 0.
     """
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 1 << 63:
         raise ValidationError(f"offset must be 0 or more, got {offset!r:.60}")
 
 
 def check_received(message: object) -> None:
-    """Refuse an object that no consumer gave.
+    """Refuse an object that is not a received message.
 
     Raises:
-        ValidationError: the text shows the object.
+        ValidationError: the text names the object's type.
     """
     if not isinstance(message, ReceivedMessage):
         raise ValidationError(f"a received message is needed, got {type(message).__name__}")
@@ -109,17 +109,18 @@ def check_is_message(message: object) -> None:
     """Refuse an object that is no message.
 
     Raises:
-        ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
+        ValidationError: the object is no message; response code 13 (MESSAGE_ILLEGAL).
     """
     if not isinstance(message, Message):
         raise ValidationError(f"a Message is needed, got {type(message).__name__}")
 
 
 def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-    """Refuse a message that no broker would store (MV-02, MV-06). The topic is checked elsewhere, once.
+    """Refuse a message that every broker would refuse (MV-02, MV-06). The topic is checked separately, once
+    per topic.
 
     Raises:
-        ValidationError: with the response code 13 (MESSAGE_ILLEGAL).
+        ValidationError: the message is invalid; response code 13 (MESSAGE_ILLEGAL).
     """
     check_is_message(message)
     body = message.body
@@ -149,7 +150,7 @@ def check_message(message: Message, max_message_bytes: int = MAX_MESSAGE_BYTES) 
 
 
 def _check_number(name: str, text: object) -> None:
-    """Refuse a delivery time that every broker refuses."""
+    """Refuse the text of a delivery time that every broker refuses."""
     if text is None:
         return
     digits = text[1:] if isinstance(text, str) and text.startswith(("+", "-")) else text
@@ -161,7 +162,8 @@ def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAG
     """Refuse messages that cannot be one batch (BA-01, BA-02); each message is checked, too.
 
     Raises:
-        ValidationError: empty, mixed topics or WAIT flags, a delay, or a retry topic.
+        ValidationError: the list is empty, its topics or WAIT flags differ, or a message has a delay or a
+            retry topic.
     """
     if not messages:
         raise ValidationError("a batch needs at least one message")
@@ -173,7 +175,7 @@ def check_batch(messages: Sequence[Message], max_message_bytes: int = MAX_MESSAG
         if message.topic != first.topic:
             raise ValidationError(f"a batch has one topic, got {first.topic!r} and {message.topic!r}")
         properties = message.properties
-        if waits and _JUDGED_IN_BATCH.isdisjoint(properties):  # nearly always
+        if waits and _JUDGED_IN_BATCH.isdisjoint(properties):  # the usual case
             continue
         if message.wait_stored != waits:
             raise ValidationError("the messages of a batch must all wait for storage (WAIT) or all not")

@@ -1,4 +1,6 @@
-"""Requests to consumers from brokers and operators: running info, offsets, resets, one message at once."""
+"""Requests of brokers and operators to consumers: running info, offsets, resets, direct consumption of one
+message.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,18 @@ class PushMember:
     """The interface of a push consumer to the shared core and to brokers.
 
     Args:
-        membership: the consumer in its group.
-        mode: the consume mode, which heartbeats have.
-        filters: the filter of each topic; changes with the subscriptions.
-        queues: the queues that it pulls.
-        popped: the queues that it pops; None: it never pops.
+        membership: the consumer's membership in its group.
+        mode: the consume mode, which heartbeats carry.
+        filters: the filter of each topic, kept up to date with the subscriptions.
+        queues: the queues that the consumer pulls.
+        popped: the queues that the consumer pops; None if it never pops.
         offsets: the group's offsets.
-        rebalance_soon: called when the shares may have changed.
-        consume: gives one message to the handler at an operator's request; None: there is no handler.
+        rebalance_soon: called when the members' shares of the queues may have changed.
+        consume: gives one message to the handler at an operator's request; None if the consumer has no
+            handler.
 
     Attributes:
-        started_ms: when it was started, milliseconds since the epoch.
+        started_ms: time of the start, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -73,18 +76,18 @@ class PushMember:
         self.started_ms = 0
 
     def consumer_data(self) -> ConsumerData:
-        """The data for heartbeats."""
+        """The consumer's entry in heartbeats."""
         model = MessageModel.BROADCASTING if self._mode.broadcast else MessageModel.CLUSTERING
         kind = ConsumeType.CONSUME_ACTIVELY if self._mode.pulls else ConsumeType.CONSUME_PASSIVELY
         return self._membership.consumer_data(kind, model, self._filters)
 
     def route_changed(self, topic: str) -> None:
-        """Rebalance at once when it is a topic of this consumer."""
+        """Rebalance at once if the topic is one of this consumer's."""
         if topic in self._filters:
             self._rebalance_soon()
 
     def handle_request(self, command: Command) -> Command | Awaitable[Command | None] | None:
-        """Answer a request that names this consumer's group; one-way ones are answered by None.
+        """Answer a request that names this consumer's group; None for a one-way request.
 
         Raises:
             HeaderError, BodyError: the request cannot be read.
@@ -164,7 +167,7 @@ class PopMember:
         self._filters = filters
 
     def consumer_data(self) -> ConsumerData:
-        """The data for heartbeats."""
+        """The consumer's entry in heartbeats."""
         kind, model = ConsumeType.CONSUME_POP, MessageModel.CLUSTERING
         return self._membership.consumer_data(kind, model, self._filters)
 
@@ -173,4 +176,4 @@ class PopMember:
         return None if command.is_oneway else not_supported(command)
 
     def route_changed(self, topic: str) -> None:
-        """Do nothing: each receive uses the present route."""
+        """Do nothing: each receive looks up the current route."""

@@ -1,6 +1,6 @@
 """Which queues of a topic belong to which member of a consumer group.
 
-Every member computes the same answer from the same sorted lists, so no member needs to ask another.
+Every member computes the same shares from the same sorted lists, without communication between members.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def by_config(own: Sequence[MessageQueue]) -> Allocation:
-    """A fixed list, whatever the others have (AllocateMessageQueueByConfig)."""
+    """A fixed list of queues, whatever the other members' queues are (AllocateMessageQueueByConfig)."""
     fixed = list(own)
 
     def allocate(
@@ -39,7 +39,9 @@ def by_config(own: Sequence[MessageQueue]) -> Allocation:
 
 
 def consistent_hash(virtual_nodes: int = 10) -> Allocation:
-    """Few queues move when a member comes or goes (AllocateMessageQueueConsistentHash, MD5 ring)."""
+    """Consistent hashing: few queues move when a member joins or leaves (AllocateMessageQueueConsistentHash,
+    MD5 ring).
+    """
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
@@ -65,24 +67,26 @@ def consistent_hash(virtual_nodes: int = 10) -> Allocation:
 
 @dataclass(frozen=True, slots=True)
 class ByBroker:
-    """The topic's broker shares the queues, of which it knows all members (QUERY_ASSIGNMENT).
+    """The topic's broker divides the queues among the members (QUERY_ASSIGNMENT).
 
-    It must be one of RocketMQ 5 or OrbitMQ's. It also says how their messages are got: an administrator may
-    switch a group between pulling and popping while it consumes (``mqadmin setConsumeMode``). A consumer with
-    ``ordered``, and a ``PullConsumer``, cannot pop: they get no queues until the group is switched back.
+    The broker must be OrbitMQ or RocketMQ 5. It also decides whether the members pull or pop: an
+    administrator may switch a group between pulling and popping while it consumes (``mqadmin
+    setConsumeMode``). A consumer with ``ordered``, and a ``PullConsumer``, cannot pop: they get no queues
+    until the group is switched back.
 
     Attributes:
-        strategy: AVG, neighbouring queues, or AVG_BY_CIRCLE, every n-th.
+        strategy: AVG gives each member neighbouring queues, AVG_BY_CIRCLE every n-th queue.
     """
 
     strategy: str = "AVG"
 
 
 def by_machine_room(rooms: Collection[str]) -> Allocation:
-    """Only queues of brokers in these rooms, with the rest given to the first members
+    """Equal shares of the queues of brokers in these rooms; the remainder goes to the first members
     (AllocateMessageQueueByMachineRoom).
 
-    A broker says its room in its name: ``room@name``. Queues of other brokers are given to no member.
+    A broker's room is the first part of its name: ``room@name``. Queues of brokers in other rooms go to no
+    member.
     """
     wanted = frozenset(rooms)
 
@@ -105,7 +109,8 @@ def nearest_room(
     room_of_client: Callable[[str], str],
     share: Allocation = average,
 ) -> Allocation:
-    """Queues go to members in their room; those of a room without members to all (AllocateMachineRoomNearby).
+    """Queues go to members in the same room; queues of a room without members go to all
+    (AllocateMachineRoomNearby).
 
     Args:
         room_of_queue, room_of_client: the room of a queue's broker, and of a client id. All members must give

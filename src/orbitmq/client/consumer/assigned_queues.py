@@ -1,4 +1,4 @@
-"""The queues that a consumer works on: their begin, their pull loops, their hand-over to other members."""
+"""The queues that a consumer pulls: their start, their pull loops, their hand-over to other members."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from orbitmq.runtime.waiters import Waiters
 
 log = logging.getLogger("orbitmq.client")
 
-# How long a queue that goes to another member waits for its messages in flight. Shorter than the pause that
-# the other member makes before it asks for the offset (rebalance.HAND_OVER_S), so that it does not get them
-# again.
+# How long a queue that moves to another member waits for its messages in flight. The time is shorter than the
+# pause of the other member before its request for the offset (rebalance.HAND_OVER_S), so that the other
+# member does not receive these messages again.
 DRAIN_S = 0.15
 # A locked queue waits longer: the other member cannot begin before it is unlocked (LK-08).
 ORDERED_DRAIN_S = 20.0
 
 
 class AssignedQueues:
-    """Begins with queues, pulls them, and hands them over.
+    """Starts queues, pulls them, and hands them over.
 
     Args:
         background: where the pull loops run.
         delivery: takes the pulled messages.
         intake: the filters and pauses of the topics.
-        start: finds the start offset; it asks the broker that granted the lock, if there is one.
+        start: finds the start offset, at the broker that granted the lock if there is a lock.
         locks: for ordered consuming in a group, else None.
-        consume_timeout_s: with order: how long a handler from before a move may delay later messages.
+        consume_timeout_s: with order: how long a handler that began before a move may delay later messages.
     """
 
     def __init__(
@@ -69,16 +69,18 @@ class AssignedQueues:
         self._locks = locks
         self._consume_timeout_s = consume_timeout_s
         self._pullers: dict[MessageQueue, tuple[QueuePuller, asyncio.Task[None]]] = {}
-        # Queues whose offset or lock is asked for, and where they begin unless that is the group's offset.
+        # Queues whose offset or lock is being requested, and the offset at which they begin; None: the
+        # group's offset.
         self._taking: dict[MessageQueue, int | None] = {}
-        # The first offsets that the user set for queues not taken yet, instead of the group's offsets.
+        # The start offsets that the user set for queues that are not taken yet, in place of the group's
+        # offsets.
         self._begins: dict[MessageQueue, int] = {}
-        # The queues that the user chose, None when they are shared with the group.
+        # The queues that the user chose; None while the group's members share the queues.
         self._chosen: frozenset[MessageQueue] | None = None
-        # Takes back failed messages of chosen queues.
+        # Retries failed messages of the chosen queues in this process.
         self._redelivery: RedeliveryPolicy | None = None
-        # Queues under hand-over. They are not taken again before it ends: two pull loops would follow them,
-        # and messages in flight would be pulled again.
+        # Queues under hand-over. They are not taken again before it ends: otherwise two pull loops would run
+        # for one queue, and messages in flight would be pulled again.
         self._leaving: set[MessageQueue] = set()
 
     # -- for the rebalancer ------------------------------------------------------------------------------
@@ -90,9 +92,9 @@ class AssignedQueues:
         return {queue for queue in self._pullers if queue.topic == topic}
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Find the start offset and begin to pull.
+        """Find the start offset and begin to pull; returns whether the queue is taken.
 
-        False when the offset or the lock cannot be had now, or the queue is still handed over.
+        False if the offset or the lock is not available now, or while the queue's hand-over is under way.
         """
         if queue in self._pullers or queue in self._taking:
             return True
@@ -110,14 +112,15 @@ class AssignedQueues:
     async def _take(self, queue: MessageQueue) -> bool:
         begin = leader = None
         try:
-            # Routes may change meanwhile: another broker, such as a slave, may have older tables.
+            # The offset comes from the broker that granted the lock: the route may change meanwhile, and
+            # another broker, such as a slave, may have older offsets.
             if self._locks is not None and (leader := await self._locks.lock(queue)) is None:
                 log.info("another member still holds the lock of %s", queue)
                 return False
             begin = await self._start(queue, leader)
             own = self._offsets.kept(queue)
-            # A queue that ends before that offset is a new one: its broker lost all, or the topic was created
-            # again.
+            # A queue that ends before that offset is a new one: its broker lost its data, or the topic was
+            # created again.
             is_ahead = (
                 own.offset > begin.offset
                 and own.made_at == begin.made_at
@@ -126,7 +129,7 @@ class AssignedQueues:
             if is_ahead and self._taking[queue] is None:
                 self._taking[queue] = own.offset
         except OrbitError as error:
-            begin = None  # beginning at a guess would repeat messages
+            begin = None  # a guessed offset would repeat messages
             log.info("cannot begin with %s now: %s", queue, error)
         # Lock and subscription may have changed meanwhile.
         locked = self._locks is None or self._locks.holds(queue)
@@ -145,7 +148,9 @@ class AssignedQueues:
         return False
 
     async def drop(self, queue: MessageQueue) -> None:
-        """Hand a queue over to another member: stop at once, commit behind the messages in flight."""
+        """Hand a queue over to another member: stop pulling at once, commit the offset after the messages in
+        flight.
+        """
         process_queue = self._stop(queue)
         if process_queue is None:
             return
@@ -166,7 +171,7 @@ class AssignedQueues:
         return {queue: puller.process_queue for queue, (puller, _) in sorted(self._pullers.items())}
 
     async def drop_unwanted(self) -> None:
-        """Give up the queues of topics that are not subscribed to any more."""
+        """Give up the queues of topics without a subscription."""
         for queue in list(self._pullers):
             if queue.topic not in self._intake:
                 await self.drop(queue)
@@ -174,7 +179,8 @@ class AssignedQueues:
     async def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at other offsets, for the user or an operator (RESET_CONSUMER_CLIENT_OFFSET).
 
-        Awaits nothing while a queue has no pull loop: the rebalancer would count the queue as lost.
+        There is no await while a queue has no pull loop, because the rebalancer would count the queue as
+        lost.
         """
         for queue, offset in offsets.items():
             if queue in self._taking:
@@ -202,12 +208,12 @@ class AssignedQueues:
     ) -> None:
         """Read these queues and leave all others at once; ``redelivery`` takes back failed messages.
 
-        The filters go with the pulls from now on, since other members of the group may have others.
+        Each pull carries its filter from here on, since other members of the group may have other filters.
 
         Args:
-            changed: topics with another filter than before. Their queues go on behind the last message that
-                the user's code got: messages pulled by the former filter are dropped, and those that it left
-                out are filtered again.
+            changed: topics whose filter has changed. Their queues continue after the last message that the
+                user's code got: messages pulled with the former filter are dropped, and messages that it
+                rejected are filtered again.
         """
         self._chosen = chosen = frozenset(queues)
         self._redelivery = redelivery
@@ -222,7 +228,7 @@ class AssignedQueues:
                 self._go_on(queue, min(process_queue.behind, process_queue.position()))
 
     def begin_of(self, queue: MessageQueue) -> int | None:
-        """The first offset that the user set for a queue not taken yet; None: the group's offset."""
+        """The start offset that the user set for a queue not taken yet; None: the group's offset."""
         return self._begins.get(queue)
 
     def begin_at(self, queue: MessageQueue, offset: int) -> None:
@@ -237,7 +243,7 @@ class AssignedQueues:
         return queue.topic in self._intake and (self._chosen is None or queue in self._chosen)
 
     def _open(self, queue: MessageQueue, offset: int, changes: Waiters | None = None) -> ProcessQueue:
-        """Make the queue's process queue, whose progress counts from now on."""
+        """Create the queue's process queue; the queue's offset follows its progress."""
         total = self._intake.total_for(queue.topic)
         process_queue = ProcessQueue(queue, offset, total, self._delivery.settled, changes)
         process_queue.redelivery = self._redelivery
@@ -245,13 +251,14 @@ class AssignedQueues:
         return process_queue
 
     def _anew(self, old: ProcessQueue, offset: int) -> ProcessQueue:
-        """Go on at another offset: held messages and those in flight do not count any more."""
-        # Messages in flight from before the move count as in flight of the new process queue.
+        """Continue a queue at another offset: messages held or in flight do not count any more."""
+        # Messages that were in flight before the move count as in flight in the new process queue.
         new = self._open(old.queue, offset, old.changes)
         new.made_at = old.made_at
         self._offsets.update(old.queue, offset, increase_only=False)
         if self._delivery.ordered and old.at_work:
-            # The offset is moved and messages are pulled, but a queue is with one handler at a time (CR-18).
+            # The offset moves and pulls continue at once, but the next handler waits: at most one handler has
+            # a queue (CR-18).
             old.drop()
             new.before, new.busy = old, True
             self._background.spawn(self._when_let_go(old, new), "handlers of before a move")
@@ -260,10 +267,10 @@ class AssignedQueues:
         return new
 
     async def _when_let_go(self, old: ProcessQueue, new: ProcessQueue) -> None:
-        """Deliver the messages after a move when the handlers from before it have ended.
+        """Deliver the messages after a move when the handlers that began before it have ended.
 
-        A handler that never ends holds its queue up for the consume timeout, the longest that it may have
-        a message.
+        A handler that never ends delays its queue by the consume timeout, the longest time for which a
+        handler may have a message.
         """
         await old.changes.until(lambda: not old.at_work or old.released, self._consume_timeout_s)
         old.drop(released=True)

@@ -1,4 +1,4 @@
-"""Tells the user's code which queues a member of a group has got, and which it no longer has."""
+"""Calls the user's code with the queues that a member of a group gained or lost."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from orbitmq.runtime.tasks import is_async
 
 log = logging.getLogger("orbitmq.client")
 
-# Called with the queues that came or went; a plain function runs in a thread.
+# Called with the queues that were gained or lost; a plain function runs in a thread.
 QueuesChanged: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
 
 
 class AssignmentWatch:
-    """Compares the queues of a member with those that the user's callbacks know of.
+    """Compares the queues of a member with those that the user's callbacks last received.
 
     Args:
         assigned: called with queues whose messages come from now on.
-        revoked: called with queues that this member has no longer; their offsets are committed.
+        revoked: called with queues that this member has lost; their offsets are committed.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AssignmentWatch:
         return self._assigned is not None or self._revoked is not None
 
     async def tell(self, queues: Callable[[], Iterable[MessageQueue]]) -> None:
-        """Call back about what changed since the last call; what a callback raises is logged.
+        """Call the callbacks with the changes since the last call; errors of a callback are logged.
 
         Args:
             queues: gives the queues of this member.

@@ -55,7 +55,7 @@ class Consumer(GroupConsumer):
         @consumer.on("orders", tags="new || paid")
         async def handle(message): ...
 
-    or message by message; asking for the next one marks the one before as done::
+    or message by message; requesting the next message marks the previous one as done::
 
         async for message in consumer:
             ...
@@ -71,9 +71,9 @@ class Consumer(GroupConsumer):
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
-            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
-        client_id: the name by which brokers know this client; each member of a group needs another one. Made
-            of host, process and a random number by default.
+            or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs its own. Made of
+            host, process and a random number by default.
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
             default.
@@ -83,20 +83,21 @@ class Consumer(GroupConsumer):
             together.
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker (retryMaxTimes, 16), or for no limit when ``ordered``.
-        pop_batch_size: messages per pop, 1 to 32, when the broker wants the group to pop (``ByBroker``).
-        pop_invisible_for: seconds for which a popped message is this member's, 5 to 300; it is renewed for as
-            long as the member has it, so this is how long a member that dies holds up its messages.
+        pop_batch_size: messages per pop, 1 to 32, when the broker sets the group to popping (``ByBroker``).
+        pop_invisible_for: seconds for which a popped message is this member's, 5 to 300; it is renewed while
+            the member has the message, so this is also how long the messages of a member that died stay
+            invisible.
         ordered: the messages of a queue one after the other, each queue at one member at a time. A message
             that fails is tried again, and its queue waits for it.
-        failure_pause: with ``ordered``: the pause of a queue after a failure. Less than 0.01 s counts as
-            0.01 s, more than 30 s as 30 s, as in RocketMQ.
-        broadcast: every member gets all messages. Progress is kept in a local file, and a failed message
-            does not come again.
+        failure_pause: with ``ordered``: the pause of a queue after a failure. Less than 0.01 s counts as 0.01
+            s, more than 30 s as 30 s, as in RocketMQ.
+        broadcast: every member gets all messages. Progress is kept in a local file, and a failed message does
+            not come again.
         offsets_folder: with ``broadcast``: the folder of that file, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
             default. Each member on a machine needs its own folder: a second member with the same one is
             refused at its start.
         allocate: how queues are shared; all members must use the same way. With ``ByBroker()`` the broker
-            shares, and says whether they are pulled or popped.
+            shares them, and decides whether they are pulled or popped.
         consume_timeout: a message that a handler has had for longer is sent back, as if it had failed.
         close_timeout: how long :meth:`close` waits for running handler calls.
         hooks: see every message before and after it is handled.
@@ -105,12 +106,12 @@ class Consumer(GroupConsumer):
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, when each message was handled.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
             thread.
-        on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
+        on_revoked: called with the list of queues that this member has lost, whose offsets are committed.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -128,7 +129,7 @@ class Consumer(GroupConsumer):
         super().__init__(settings.group, settings, mode)
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
         self._handlers = TopicHandlers(self._user_code.as_async)
-        # The handler that `run` calls now.
+        # The callable that runs the user's handlers in the current `run`.
         self._call: Call | None = None
         self._batch: int | None = None
 
@@ -141,7 +142,8 @@ class Consumer(GroupConsumer):
     def on(
         self, topic: str | re.Pattern[str], tags: str = "*", *, sql: str | None = None
     ) -> Callable[[H], H]:
-        """Subscribe to ``topic``, and let the function below handle its messages, also those that come again.
+        """Subscribe to ``topic``, with the decorated function as the handler of its messages, redelivered
+        ones included.
 
         Works while :meth:`run` is under way, too::
 
@@ -151,13 +153,13 @@ class Consumer(GroupConsumer):
             await consumer.run()
 
         Args:
-            topic, tags, sql: as for :meth:`subscribe`. A topic that has a handler by its name goes to that
-                one, and not to the handler of a pattern.
+            topic, tags, sql: as for :meth:`subscribe`. A handler of the topic's own name takes precedence
+                over the handler of a pattern.
 
         Raises:
             ValidationError: as :meth:`subscribe`.
         """
-        # A wrong topic or tag raises here, at the caller.
+        # Check topic and tags here, so that an invalid one raises at the caller.
         handled = topic
         if not isinstance(topic, re.Pattern):
             handled = self._namespace.short(self._membership.full_topic(topic))
@@ -165,7 +167,7 @@ class Consumer(GroupConsumer):
 
         def register(handler: H) -> H:
             self._handlers.add(handled, handler)
-            # Subscribe last: a message may come at once.
+            # Subscribe last: a message may arrive at once.
             self.subscribe(topic, tags, sql=sql)
             return handler
 
@@ -182,14 +184,15 @@ class Consumer(GroupConsumer):
     ) -> None:
         """Give every message to ``handler``, ``concurrency`` calls at a time, until the consumer closes.
 
-        Its return means done, unless it settled the message otherwise; an exception means again later. A
-        ``retry()`` or ``reject()`` inside takes effect when it returns, an ``ack()`` at once.
+        When the handler returns, the message is done, unless the handler settled it otherwise; when it
+        raises, the message is delivered again later. A ``retry()`` or ``reject()`` in the handler takes
+        effect when it returns, an ``ack()`` at once.
 
         Args:
             handler: async or plain. Without one, those of :meth:`on`.
-            batch: give lists of up to this many messages; nothing is waited for to fill them. What the
-                handler leaves unsettled is done when it returns, and comes again when it raises. Lists of an
-                ordered consumer are of one queue, in order.
+            batch: give lists of up to this many messages, without waiting for full lists. Messages that the
+                handler leaves unsettled are done when it returns, and are delivered again when it raises.
+                Lists of an ordered consumer are of one queue, in order.
             stop_on_signals: close the consumer on Ctrl-C and SIGTERM, and return when it is closed; a second
                 signal cancels the handlers. Only in the main thread.
 
@@ -225,7 +228,7 @@ class Consumer(GroupConsumer):
         await self._filter_checks.ended()
 
     def _handler(self, handler: Handler | None, batch: int | None) -> Call:
-        """What the workers call: the handler, or those of `on`, inside the middleware."""
+        """The callable for the workers: the handler, or the handlers of `on`, inside the middleware."""
         if handler is not None:
             call = self._user_code.as_async(handler)
         elif self._handlers:
@@ -241,9 +244,9 @@ class Consumer(GroupConsumer):
         """The messages one by one, until the consumer closes.
 
         Args:
-            auto_ack: asking for the next message marks the one before as done, unless it was settled. The
-                message that is in flight when the loop is left is not done; it may still be settled. Without
-                it every message must be settled.
+            auto_ack: requesting the next message marks the previous one as done, unless it was settled. The
+                message in flight when the loop is left is not done; it may still be settled. Without
+                ``auto_ack`` the user's code must settle every message.
 
         Raises:
             ClientStateError: the consumer is not running.
@@ -255,11 +258,12 @@ class Consumer(GroupConsumer):
     def batches(self, at_most: int) -> AsyncGenerator[list[ReceivedMessage], None]:
         """Lists of up to ``at_most`` messages, until the consumer closes; see ``batch`` of :meth:`run`.
 
-        Asking for the next list marks unsettled messages of this one as done; leaving the loop does not.
+        Requesting the next list marks the unsettled messages of the previous one as done; leaving the loop
+        does not.
 
         Raises:
             ClientStateError: the consumer is not running.
-            ValidationError: not 1 to 10,000.
+            ValidationError: ``at_most`` is not 1 to 10,000.
             BrokerError: as :meth:`messages`.
         """
         self._life.check_running()

@@ -33,13 +33,13 @@ EXPIRY_CHECK_S = 60.0
 
 # Messages in the user's code, each with its queue.
 HandedOut = list[tuple[ProcessQueue, ReceivedMessage]]
-# States in which a verdict need not wait for a handler.
+# States in which a verdict takes effect at once: no handler of run() has the message.
 AT_ONCE = (DeliveryState.LOOP, DeliveryState.LEFT)
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 class Delivery(ABC):
-    """Settling, redelivery and expiry, for deliveries of any order.
+    """Settling, redelivery and expiry, common to ordered and concurrent deliveries.
 
     Args:
         spawn: starts background work.
@@ -47,10 +47,10 @@ class Delivery(ABC):
 
     Attributes:
         expiry_s: how often :meth:`expire` is to be called.
-        redelivery: takes back the failed messages of queues that have no own way for it.
+        redelivery: sends failed messages back, for queues without a redelivery policy of their own.
     """
 
-    # Whether a queue goes on only after :meth:`release`.
+    # Whether a queue's next message waits for :meth:`release`.
     ordered = False
 
     def __init__(
@@ -72,21 +72,21 @@ class Delivery(ABC):
         self._paused: Collection[str] | None = ()
         self._ready: ReadyLine[Any] = ReadyLine()
         self._round = 0
-        # The entry of a message that comes to the user's code now.
+        # The entry in ``ProcessQueue.begun`` of a message that goes to the user's code in this round.
         self._begun = (DeliveryState.HANDLER, 0)
         self.expiry_s = min(EXPIRY_CHECK_S, consume_timeout_s / 4)
-        # One round more, since a message may have been begun at the end of its round.
+        # One round more than the timeout has, since a message may have begun at the end of its round.
         self._rounds = math.ceil(consume_timeout_s / self.expiry_s)
 
     def start(self) -> None:
-        """Set the event loop that does the work; messages may be settled on any thread."""
+        """Set the event loop that carries out verdicts; messages may be settled on any thread."""
         self._loop = asyncio.get_running_loop()
 
     # -- arrival and giving out --------------------------------------------------------------------------
 
     @abstractmethod
     def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Take messages that were pulled."""
+        """Accept messages that were pulled."""
 
     @abstractmethod
     def take(self) -> ReceivedMessage | None:
@@ -107,10 +107,10 @@ class Delivery(ABC):
 
     @abstractmethod
     def give_back(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Make a message ready again that no handler has begun."""
+        """Make a message ready again that was taken but not begun by a handler."""
 
     def release(self, process_queue: ProcessQueue) -> None:  # noqa: B027  # only order needs it
-        """Release a queue: the user's code has finished its messages."""
+        """Release a queue whose messages the user's code has finished."""
 
     @abstractmethod
     def pause(self, topics: Collection[str] | None) -> None:
@@ -132,10 +132,10 @@ class Delivery(ABC):
     # -- settling ----------------------------------------------------------------------------------------
 
     def settled(self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict) -> Settled:
-        """The user settled a message, on whatever thread.
+        """Handle the user's verdict on a message, on any thread.
 
-        An acknowledgement counts at once. Anything else waits for the handler's return, so that a message is
-        not with two handlers; without a handler there is nothing to wait for.
+        An acknowledgement counts at once. Any other verdict waits for the handler's return, so that no two
+        handlers have one message; without a handler it takes effect at once.
         """
         offset = message.queue_offset
         if process_queue.released or offset not in process_queue:
@@ -164,7 +164,7 @@ class Delivery(ABC):
         """Carry out a verdict, unless a running handler has to return first.
 
         Args:
-            left: the loop that had the message was left, after the verdict.
+            left: the user's loop was left after the verdict on this message.
         """
         loose = left or process_queue.state(message.queue_offset) in AT_ONCE
         process_queue.move(message.queue_offset, DeliveryState.ENDED)
@@ -185,17 +185,17 @@ class Delivery(ABC):
             self.release(process_queue)
 
     def done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Remove a message that is handled, or that a broker has taken back."""
+        """Remove a message that is handled, or that was sent back to a broker."""
         if self._hooks is not None:
             self._hooks.end(message)
         process_queue.finish(message.queue_offset)
 
     async def ended(self, held: HandedOut, error: BaseException | None = None) -> None:
-        """Finish deliveries that the handler has returned from: unsettled messages are done, or come again
-        after an error.
+        """Finish deliveries after the handler's return: unsettled messages are done, or after an error
+        delivered again.
 
-        The work goes on when the caller is cancelled: a message that is sent back only partly would count as
-        in the user's code for ever.
+        The work continues when the caller is cancelled: otherwise a message whose sending back was
+        interrupted would count as in the user's code for ever.
         """
         for process_queue, message in held:
             if not close_delivery(message):
@@ -210,10 +210,10 @@ class Delivery(ABC):
             return
         try:
             carrying = self._spawn(self._carry_out_all(again), "settle")
-        except RuntimeError:  # the consumer is closed, or very much is under way
+        except RuntimeError:  # the consumer is closed, or has too many background tasks
             await self._carry_out_all(again)
         else:
-            # Waits without taking its result: a closing consumer cancels that task, but not this caller.
+            # This wait raises nothing: close() cancels the background task, but not this caller.
             await asyncio.wait((carrying,))
 
     async def _carry_out_all(self, held: HandedOut) -> None:
@@ -222,16 +222,17 @@ class Delivery(ABC):
         self.release(held[0][0])
 
     async def carry_out(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-        """Carry out a verdict, once; an acknowledgement has been counted already."""
-        # Only the first of two calls goes on: the user may retry a polled message while the next poll marks
-        # all messages of the previous one as done.
+        """Carry out a verdict, once; an acknowledgement has taken effect already."""
+        # Only the first of two calls proceeds: the user may retry a polled message while the next poll marks
+        # all messages of the previous poll as done.
         verdict, message.verdict = message.verdict, None
         if verdict is None or verdict.ending is Ending.ACK:
             return
         if self._hooks is not None:
             self._hooks.end(message, verdict)
         if process_queue.released or message.queue_offset not in process_queue:
-            return  # another member's now, or sent back already because it took too long (CR-06)
+            # another member has the queue, or the message was sent back because it took too long (CR-06)
+            return
         await self._not_done(process_queue, message, verdict)
 
     def _next_round(self) -> None:
@@ -245,7 +246,7 @@ class Delivery(ABC):
         """Have a message delivered again, or give it up."""
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Send back messages that were too long in the user's code: the offset has to advance (CR-15)."""
+        """Send back messages that the user's code has had for too long: the offset has to advance (CR-15)."""
         self._next_round()
         for process_queue in process_queues:
             for message in process_queue.overdue(self._round - self._rounds):
@@ -258,7 +259,7 @@ class Delivery(ABC):
 
 
 class ConcurrentDelivery(Delivery):
-    """Every message at once, in any order; a failed one goes back to a broker and comes again later."""
+    """Every message at once, in any order; a failed one goes back to a broker, which redelivers it later."""
 
     _ready: ReadyLine[ReceivedMessage]
 
@@ -289,7 +290,7 @@ class ConcurrentDelivery(Delivery):
         while (message := self._ready.pop()) is not None:
             process_queue: ProcessQueue = message.owner  # type: ignore[assignment]
             if not process_queue.dropped:
-                # What _begin() does, without the cost of a call.
+                # Inlined _begin(), to save the cost of a call per message.
                 process_queue.begun[message.queue_offset] = self._begun
                 if self._hooks is not None:
                     self._hooks.begin(process_queue.queue, message)
@@ -330,12 +331,13 @@ class ConcurrentDelivery(Delivery):
 class OrderedDelivery(Delivery):
     """The messages of a queue one after the other, in the order of their offsets; a failure pauses the queue.
 
-    A queue is with one handler at a time (CR-18). The line of what is ready holds queues: a handler takes the
-    first message of one, or the first few, and the queue is ready again when the handler has finished with
+    At most one handler has a queue at a time (CR-18). The line of ready work holds queues: a handler takes
+    the first message of a queue, or the first few, and the queue is ready again when the handler has finished
     them.
 
     Args:
-        max_reconsume_times: after this many failures a message is given up so that the queue goes on (CR-14).
+        max_reconsume_times: after this many failures a message is given up, so that later messages of its
+            queue are delivered (CR-14).
         failure_pause_s: the pause, 0.01 to 30 s.
         locks: None in broadcasting, where no queue is shared.
     """
@@ -401,8 +403,8 @@ class OrderedDelivery(Delivery):
                     held.append((process_queue, message))
             if held:
                 return held
-            # All its leases ran out while it waited for a handler. An empty batch is never released, so it is
-            # made idle here: otherwise the queue would count as busy for ever.
+            # All leases of the queue's messages ran out while the queue waited for a handler. An empty batch
+            # is never released, so the queue is made idle here: otherwise it would count as busy for ever.
             self._rested(process_queue)
         return []
 
@@ -410,7 +412,7 @@ class OrderedDelivery(Delivery):
         process_queue.put_aside(message.queue_offset)
 
     def release(self, process_queue: ProcessQueue) -> None:
-        """Release the queue, after its pause if a message failed."""
+        """Make the queue ready again, after its pause if a message failed."""
         pause_s, process_queue.pause_s = process_queue.pause_s, 0.0
         if pause_s:
             self._rest(process_queue, pause_s)
@@ -433,7 +435,8 @@ class OrderedDelivery(Delivery):
     async def _not_done(
         self, process_queue: ProcessQueue, message: ReceivedMessage, verdict: Verdict
     ) -> None:
-        # An unreadable message would fail for ever: it is given up, so that the queue goes on.
+        # An unreadable message would fail for ever: it is given up, so that the messages after it are
+        # delivered.
         dead = verdict.delay_level < 0 or isinstance(message, UnreadableMessage)
         spent = message.reconsume_times >= self._max
         back = process_queue.redelivery or self.redelivery
@@ -446,9 +449,9 @@ class OrderedDelivery(Delivery):
         process_queue.pause_s = max(process_queue.pause_s, asked_s)
 
     async def expire(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Deliver again the open messages of a loop that was left, whose queue would wait for ever.
+        """Deliver again the open messages of a loop that was left; otherwise their queue would wait for ever.
 
-        A message that a handler has for long holds its queue, which is what order means.
+        A message that stays long with a handler delays its queue: order requires that.
         """
         self._next_round()
         for process_queue in process_queues:

@@ -1,4 +1,4 @@
-"""One message handled on request, beside the queues (CONSUME_MESSAGE_DIRECTLY, DQ-06)."""
+"""One message handled at an operator's request, outside the queues (CONSUME_MESSAGE_DIRECTLY, DQ-06)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("orbitmq.client")
 
 
 class _Asked:
-    """Keeps the verdict on the one message, for the operator's answer; it has no other effect."""
+    """Owner of the message: keeps the handler's verdict for the operator's answer and does nothing else."""
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
         return Settled.DONE
@@ -25,7 +25,7 @@ class _Asked:
 async def consume_directly(
     call: Call, message: ReceivedMessage, clock: Clock, *, in_batch: bool
 ) -> ConsumeMessageDirectlyResult:
-    """Give one message to the handler; returns the outcome.
+    """Give one message to the handler and return the outcome.
 
     Args:
         in_batch: the handler takes lists.

@@ -19,11 +19,11 @@ _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCod
 
 
 class Failures:
-    """The failures in a row of one loop: each is followed by a longer pause.
+    """The consecutive failures of one loop; the pause grows with each.
 
     Args:
         what: ``pull`` or ``pop``, for the log.
-        queue: the queue or place that the loop asks for.
+        queue: the queue or place of the loop.
     """
 
     def __init__(self, client: ClientInstance, what: str, queue: MessageQueue) -> None:
@@ -34,11 +34,11 @@ class Failures:
         self.backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, client.runtime.random)
 
     def over(self) -> None:
-        """Note a success."""
+        """Reset the count after a success."""
         self._in_a_row = 0
 
     async def recover(self, error: Exception) -> None:
-        """Pause, after a heartbeat or a refresh of the route when the error asks for it."""
+        """Pause; first send a heartbeat or refresh the route if the error requires it."""
         self._in_a_row += 1
         pause = self.backoff.pause_s(self._in_a_row)
         log.log(

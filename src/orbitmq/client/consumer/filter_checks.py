@@ -1,4 +1,4 @@
-"""Asks brokers whether they filter by an expression, before anything is pulled with it."""
+"""Checks at the brokers that they can filter by an expression, before the first pull with it."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class Checked:
 class FilterChecks:
     """The checks of one consumer (MQClientInstance.checkClientInBroker).
 
-    A broker that cannot be asked delays nothing: it may be gone, and later refuses a pull with the same
-    error.
+    A broker that cannot be reached delays nothing: it may be gone, and otherwise refuses the pull later with
+    the same error.
     """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        # The check of each topic's present subscription, and all checks that run, also of former ones.
+        # The check of each topic's current subscription, and all running checks, those of former
+        # subscriptions included.
         self._present: dict[str, asyncio.Task[None]] = {}
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -51,7 +52,7 @@ class FilterChecks:
         """Check the expression at every broker of the topic; tags need no check.
 
         Raises:
-            BrokerError: one of them cannot filter by the expression; the code is 23 when it is no expression.
+            BrokerError: a broker cannot filter by the expression; code 23 if its syntax is wrong.
         """
         if wanted.kind == TAG:
             return
@@ -73,12 +74,12 @@ class FilterChecks:
         await asyncio.gather(*(ask(members[min(members)]) for members in route.addresses.values()))
 
     async def check_all(self, filters: Mapping[str, Filter]) -> None:
-        """:meth:`check` of every topic."""
+        """Run :meth:`check` for every topic."""
         for topic, wanted in filters.items():
             await self.check(topic, wanted)
 
     def begin(self, topic: str, wanted: Filter) -> Checked:
-        """Check in the background; a refusal reaches the caller of :meth:`ended`."""
+        """Start a check in the background; :meth:`ended` raises its refusal."""
         self.forget(topic)
         if wanted.kind == TAG:
             return Checked()
@@ -91,30 +92,30 @@ class FilterChecks:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # only a caller that awaits it gets the error
+            task.exception()  # mark the error as retrieved: only a caller that awaits the check gets it
 
     def forget(self, topic: str) -> None:
         """Drop the check of a topic whose subscription was changed or removed."""
         self._present.pop(topic, None)
 
     async def ended(self) -> None:
-        """Wait for the checks of the present subscriptions.
+        """Wait for the checks of the current subscriptions.
 
         Raises:
-            BrokerError: as :meth:`check`, of the first that was refused.
+            BrokerError: as :meth:`check`, for the first subscription that was refused.
             ClientStateError: the consumer was closed meanwhile.
         """
         for task in list(self._present.values()):
             await _end_of(task)
 
     def close(self) -> None:
-        """End the checks under way."""
+        """Cancel the running checks."""
         for task in self._under_way:
             task.cancel()
 
 
 async def _end_of(check: asyncio.Task[None]) -> None:
-    """Return, or raise, as the check does.
+    """Return when the check has ended, or raise its error.
 
     Raises:
         ClientStateError: the consumer was closed meanwhile.

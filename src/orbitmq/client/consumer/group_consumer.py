@@ -43,12 +43,12 @@ COMMIT_EVERY_S = 5.0
 
 @refuses_unknown
 class GroupConsumer(AsyncContext):
-    """A member of a group: it gets its share of the queues and pulls them. Its subclasses bring messages to
-    the user's code.
+    """A member of a group, which pulls its share of the queues. Subclasses hand the messages to the user's
+    code.
 
     Args:
-        settings: of the consumer.
-        mode: how it consumes.
+        settings: the consumer's options.
+        mode: the consume mode.
     """
 
     def __init__(self, group: str, settings: ConsumerOptions, mode: ConsumeMode) -> None:
@@ -69,11 +69,12 @@ class GroupConsumer(AsyncContext):
             membership, self._filters.keys(), lambda topic, tags, sql: self.subscribe(topic, tags, sql=sql)
         )
         self._background = Background(f"consumer {group}")
-        # A group of its own: messages settled at the last moment go to the brokers after all other tasks.
+        # A separate set of tasks: messages settled at the last moment go to the brokers after all other tasks
+        # have ended.
         self._settling = Background(f"settling of {group}")
         self._paused: set[str] | None = set()
         self._life = ClientState(f"consumer {group!r}")
-        # Where the user's handlers run.
+        # The tasks that run the user's handlers.
         self._workers: set[asyncio.Task[None]] = set()
         self._mode = mode
         self._watch = AssignmentWatch(
@@ -129,9 +130,11 @@ class GroupConsumer(AsyncContext):
         )
 
     def _may_pop(self, limits: FlowLimits) -> PoppedQueues | None:
-        """The queues that this consumer pops, when the broker says so; None when it never pops."""
+        """The queues that this consumer pops when its broker sets the group to popping; None if it never
+        pops.
+        """
         settings, mode = self._settings, self._mode
-        by_hand = mode.pulls and not mode.auto_commit  # it commits offsets, and popped messages have none
+        by_hand = mode.pulls and not mode.auto_commit  # a popped message has no offset to commit
         if by_hand or mode.broadcast or not isinstance(settings.allocate, ByBroker):
             return None
         return PoppedQueues(
@@ -152,7 +155,7 @@ class GroupConsumer(AsyncContext):
             return await self._membership.start_offset(queue, leader)
         known = self._offsets.get(queue)
         if known >= 0:
-            # The file does not have the creation stamp of the topic.
+            # The file does not hold the creation stamp of the topic.
             return QueueOffset(known, (await self._membership.calls.min_offset(queue)).made_at)
         return await self._membership.first_offset(queue)
 
@@ -168,11 +171,11 @@ class GroupConsumer(AsyncContext):
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to work. Subscriptions may be made before or after.
+        """Join the group and begin to consume. Subscriptions may be made before or after.
 
         Raises:
-            ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
-                group already. In broadcasting: another member keeps its progress in the same file.
+            ClientStateError: the consumer was started before or was closed meanwhile, or the client has a
+                consumer of the group already. In broadcasting: another member has the same progress file.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         with self._life.starting():
@@ -186,9 +189,10 @@ class GroupConsumer(AsyncContext):
             await self._filter_checks.check_all(self._filters)
             if isinstance(self._offsets, LocalOffsets):
                 await self._offsets.load()
-            self._life.check_here()  # it may have been closed meanwhile
+            self._life.check_here()  # raises if the consumer was closed meanwhile
         except BaseException:
-            # Leave the group after a cancellation, too: a member that reads nothing would keep its queues.
+            # Leave the group after a cancellation, too: otherwise a member that reads nothing would keep its
+            # queues.
             await self.close()
             raise
         await self._begin()
@@ -207,7 +211,7 @@ class GroupConsumer(AsyncContext):
         self._background.spawn(every(clock, self._delivery.expiry_s, self._expire), "expiry")
 
     def _read_retries(self) -> None:
-        """Subscribe to the group's retry topic. In broadcasting there is none."""
+        """Subscribe to the group's retry topic. Broadcasting has no retry topic."""
         if not isinstance(self._offsets, LocalOffsets):
             self._filters.setdefault(retry_topic(self.group), tag_filter("*", self._now_ms()))
             self._client.watch(retry_topic(self.group))
@@ -215,7 +219,7 @@ class GroupConsumer(AsyncContext):
     async def close(self) -> None:
         """Stop pulling, let running handler calls end, commit the offsets and leave the group.
 
-        A cancelled call closes the consumer all the same; a further call waits for that.
+        A cancelled call closes the consumer all the same; a second call waits until it is closed.
         """
         await self._life.end(self._leave, self._workers)
 
@@ -241,10 +245,12 @@ class GroupConsumer(AsyncContext):
         await self._client.close()
 
     async def _user_code_ended(self) -> None:
-        """Wait for handlers that still work on messages; the consumer is about to close."""
+        """Wait for the handlers that still work on messages. Subclasses override this."""
 
     async def _consume_now(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult | None:
-        """Handle this message at once, outside its queue, for an operator; None when there is no handler."""
+        """Handle this message at once, outside its queue, for an operator; None if the consumer has no
+        handler.
+        """
         return None
 
     async def _expire(self) -> None:
@@ -259,17 +265,17 @@ class GroupConsumer(AsyncContext):
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
-            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also those that are
-                made later: they are looked for every 30 s. System topics never match.
+            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also topics created
+                later: the search is repeated every 30 s. System topics never match.
             tags: ``*`` for all, else ``a || b``.
             sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
-                they can filter by it: await what this call returns to hear a refusal here; else
+                they can filter by it: await this call's result to get a refusal here; otherwise
                 :meth:`start`, :meth:`run` or the iteration raises it before the first message.
 
         Raises:
-            ValidationError: the topic or the expression cannot be right.
-            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
-                broken (code 23, with the place of the mistake).
+            ValidationError: the topic or the expression is invalid.
+            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or the
+                expression is invalid (code 23, with the place of the mistake).
         """
         if isinstance(topic, re.Pattern):
             self._patterns.add(topic, tags, sql)
@@ -298,7 +304,7 @@ class GroupConsumer(AsyncContext):
             self._background.spawn(self._announce(), "announce")
 
     async def _announce(self) -> None:
-        # The brokers must know our subscriptions before the first pull.
+        # The brokers must have this member's subscriptions before the first pull.
         await self._client.heartbeat()
         await self._queues.drop_unwanted()
         if self._popped is not None:
@@ -307,10 +313,11 @@ class GroupConsumer(AsyncContext):
         self._rebalancer.soon()
 
     def pause(self, *topics: str) -> None:
-        """Pull and hand out nothing of these topics, or of none at all; the member stays in its group.
+        """Stop pulling and handing out messages of these topics, or without arguments of all; the member
+        stays in its group.
 
-        Handlers that run go on. Messages of a paused topic that were pulled before stay in memory and come
-        first afterwards; they do not count in the limit of all queues.
+        Running handlers continue. Messages of a paused topic that were pulled before stay in memory and are
+        delivered first afterwards; they do not count in the limit of all queues.
         """
         for topic in topics:
             check_topic(topic)
@@ -320,7 +327,8 @@ class GroupConsumer(AsyncContext):
         """End the pause of these topics, or every pause.
 
         Raises:
-            ClientStateError: a topic is named, but all are paused: only a call without a topic ends that.
+            ClientStateError: a topic is named, but all topics are paused: only a call without arguments ends
+                that pause.
         """
         for topic in topics:
             check_topic(topic)
@@ -332,7 +340,7 @@ class GroupConsumer(AsyncContext):
 
     def _set_paused(self, topics: set[str] | None) -> None:
         self._paused = topics
-        # Queues have the full name, messages the short one.
+        # Queues carry the topic's name with the namespace, messages the name without it.
         self._intake.pause(None if topics is None else {self._namespace.full(topic) for topic in topics})
         self._queues.pauses_changed()
         if self._popped is not None:
@@ -345,7 +353,7 @@ class GroupConsumer(AsyncContext):
         """Commit finished messages now. Failures of the commits every 5 s and at close are only logged.
 
         Raises:
-            ClientStateError: not running: nothing can be committed yet, or any more.
+            ClientStateError: the consumer is not running.
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. In
                 broadcasting: the file cannot be written. The next commit tries it again.
         """
@@ -353,7 +361,9 @@ class GroupConsumer(AsyncContext):
         await self._offsets.commit()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this member works on now; queue id -1 means that it pops a whole broker's."""
+        """The queues that this member works on now; queue id -1 stands for all queues of a broker, which are
+        popped.
+        """
         popped = self._popped.places() if self._popped is not None else ()
         return sorted([*self._queues.process_queues(), *popped])
 

@@ -22,7 +22,8 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# The user's handler for ``run``: a function of one message, or of a list of them; async or plain.
+# The handler that the user gives to ``run``: a function of one message or of a list of messages, async or
+# plain.
 Handler = Callable[[Any], Awaitable[object] | object]
 Call = Callable[[Any], Awaitable[object]]
 Prepared = Callable[[], Awaitable[object]]
@@ -41,7 +42,7 @@ def in_threads(listener: Handler, threads: Threads) -> Call:
 
 
 class UserCode:
-    """Makes async functions of the user's handlers.
+    """Turns the user's handlers into async functions.
 
     Args:
         threads: the machine's threads; plain handlers get a pool of their own, which closes with the
@@ -55,16 +56,17 @@ class UserCode:
         self._pool: Threads | None = None
 
     def as_async(self, listener: Handler) -> Call:
-        """This function, or one that runs it in a thread."""
+        """The handler itself if it is async, otherwise an async function that runs it in a thread."""
         if is_async(listener):
             return listener  # type: ignore[return-value]  # seen to be async
         if self._pool is None:
-            # Not the pool that compresses bodies and writes files, which slow handlers would block.
+            # Plain handlers get their own pool: slow ones would block the pool that compresses bodies and
+            # writes files.
             self._pool = self._threads.pool(self._most)
         return in_threads(listener, self._pool)
 
     def close(self) -> None:
-        """Begin no further call; running ones may end."""
+        """Begin no further call; running calls may end."""
         if self._pool is not None:
             self._pool.close(wait=False)
 
@@ -72,9 +74,9 @@ class UserCode:
 async def calls_ended(
     calls: Collection[asyncio.Task[None]], closer: asyncio.Task[Any] | None, limit_s: float, group: str
 ) -> None:
-    """Return when these calls of handlers have ended, or with a warning after ``limit_s``.
+    """Return when these handler calls have ended, or after ``limit_s`` with a warning.
 
-    A handler that closes its own consumer cannot be waited for.
+    The call of a handler that closes its own consumer is left out: that handler waits for this function.
     """
     running = set(calls) - {closer}
     if running:
@@ -84,7 +86,7 @@ async def calls_ended(
 
 
 def runs_already(group: str) -> str:
-    """The error of a second ``run``: two at a time would share the consumer's messages by chance."""
+    """The error text of a second ``run``: two loops would share the consumer's messages at random."""
     return (
         f"run() of consumer {group!r} is under way already, and a message goes to one handler: "
         "give each topic its handler with on(), more calls at a time with concurrency=, "
@@ -93,7 +95,7 @@ def runs_already(group: str) -> str:
 
 
 class TopicHandlers:
-    """The handlers of :meth:`Consumer.on`. Of the patterns that match a topic, the first one counts.
+    """The handlers of :meth:`Consumer.on`. If several patterns match a topic, the first one counts.
 
     Args:
         as_async: makes an async function of a handler, when its first message comes.
@@ -109,8 +111,9 @@ class TopicHandlers:
         return bool(self._named or self._patterns)
 
     def add(self, topic: str | re.Pattern[str], handler: Handler) -> None:
-        """Set the handler of this topic, or of all topics whose whole name matches the pattern and that have
-        no handler of their own."""
+        """Set the handler of this topic, or of all topics without a handler of their own whose whole name
+        matches the pattern.
+        """
         if isinstance(topic, re.Pattern):
             self._patterns[topic] = handler
         else:
@@ -132,7 +135,9 @@ class TopicHandlers:
 
 
 def by_topic(handlers: TopicHandlers) -> Call:
-    """Calls the handler of a message's topic. A message without a handler fails, and comes again."""
+    """A callable that passes a message to its topic's handler. A message without a handler fails, and is
+    delivered again.
+    """
 
     async def call(message: ReceivedMessage) -> object:
         handler = handlers.get(message.topic)
@@ -144,7 +149,9 @@ def by_topic(handlers: TopicHandlers) -> Call:
 
 
 def by_topic_in_batches(handlers: TopicHandlers) -> Call:
-    """The same for lists, which are divided by topic. A failure concerns the messages of its topic."""
+    """A callable for lists, which passes each topic's part of a list to the topic's handler; a failure
+    concerns that part only.
+    """
 
     async def call(batch: list[ReceivedMessage]) -> None:
         shares: dict[str, list[ReceivedMessage]] = {}
@@ -192,7 +199,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
             log.warning("handler failed on %s of %s", message.message_id, process_queue.queue, exc_info=error)
             await delivery.ended([(process_queue, message)], error)
         else:
-            # delivery.ended(), without its call for the usual case.
+            # Inlined delivery.ended(), to save a call per message.
             try:
                 del message.owner
             except AttributeError:
@@ -203,7 +210,7 @@ async def serve(delivery: Delivery, call: Call) -> None:
                     delivery.release(process_queue)
         served += 1
         if not served % _YIELD_EVERY:
-            # Pulls and heartbeats have to run, even beside a handler that never awaits.
+            # Let pulls and heartbeats run, even beside a handler that never awaits.
             await asyncio.sleep(0)
 
 
@@ -259,7 +266,7 @@ async def handle_leased(lease: Lease, call: Call, free: Line) -> None:
 async def one_by_one(
     delivery: Delivery, prepared: Prepared, *, auto_ack: bool
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """The messages for a loop of the user's, once ``prepared`` returns; see ``Consumer.messages``."""
+    """The messages for the user's loop, after ``prepared`` has returned; see ``Consumer.messages``."""
     await prepared()
     served = 0
     while True:
@@ -306,7 +313,7 @@ async def in_batches(
 
 
 def _left_open(delivery: Delivery, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
-    """Release the messages of a loop that was left; open ones may be settled later."""
+    """Release the messages of a loop that was left; messages with an open delivery may be settled later."""
     if is_open(message):
         process_queue.leave_open(message.queue_offset)
     else:
@@ -320,10 +327,10 @@ def _let_go(delivery: Delivery, held: HandedOut) -> None:
 
 
 def check_result(result: object) -> None:
-    """Refuse a coroutine that a handler returned without awaiting it: its work would not be done.
+    """Refuse an awaitable as the result of a handler: the work in it would not be done.
 
     Raises:
-        ClientStateError: it is one.
+        ClientStateError: the result is awaitable.
     """
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):

@@ -1,4 +1,6 @@
-"""The present filters and pauses of a consumer's topics, and the bytes that it holds of them."""
+"""The current filters and pauses of a consumer's topics, and the bytes of messages that the consumer
+holds.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from orbitmq.runtime.waiters import Waiters
 
 
 class FetchControl:
-    """Shared by the pull and pop loops of one consumer: filters, pauses, and the limit of all queues.
+    """The filters, the pauses and the byte count of all queues of one consumer, shared by its pull and pop
+    loops.
 
     Args:
-        filters: the filter of each topic; changes with the subscriptions.
+        filters: the filter of each topic, kept up to date with the subscriptions.
 
     Attributes:
         total: the bytes that all queues hold, without those of paused topics.
-        pauses: called when topics are paused or go on.
+        pauses: called when topics are paused or resumed.
     """
 
     def __init__(self, filters: Mapping[str, Filter]) -> None:
@@ -43,7 +46,8 @@ class FetchControl:
         self.pauses.changed()
 
     def count(self, process_queues: Iterable[ProcessQueue], topic: str) -> None:
-        """Count the bytes that these queues hold of a topic, from now on.
+        """Count the bytes of these queues of a topic in the total, or if the topic is paused in a counter of
+        their own.
 
         Bytes of a paused topic do not count in the limit of all queues, which they would block.
         """
@@ -51,7 +55,9 @@ class FetchControl:
             process_queue.count_in(self.total_for(topic))
 
     def total_for(self, topic: str) -> TotalSize:
-        """The counter for the bytes of a queue of this topic."""
+        """The counter for the bytes of a queue of this topic: the consumer's total, or while the topic is
+        paused a separate one.
+        """
         return TotalSize() if self._is_paused(topic) else self.total
 
     def _is_paused(self, topic: str) -> bool:

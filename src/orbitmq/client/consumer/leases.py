@@ -1,7 +1,8 @@
-"""Leases of popped messages: their receipts, and the requests that end or prolong them.
+"""Leases of popped messages, and the requests that end or renew them.
 
-A message is *leased*: it is the consumer's until its invisible time is over. Settling one is a note here;
-notes go out together, so that a hundred handlers that finish at once cost one request for each broker.
+A lease is one delivery of a popped message: until its invisible time is over, no other member gets the
+message. Ends of leases are collected and sent together, so that a hundred handlers that finish at the same
+time cost one request per broker.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# First delay of a redelivery when the user names none: that of delay level 3.
+# First delay of a redelivery for which the user names no delay: delay level 3.
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
 RENEW_EVERY_S = 0.5
-"""Interval of checks for leases that have to be renewed."""
+"""Interval between checks for leases that need renewal."""
 MOST_PER_REQUEST = 256
-"""Acknowledgements in one request."""
+"""Most acknowledgements in one request."""
 AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
-"""Invisible time of a message that is given back unhandled: any member may have it at once."""
+"""Verdict on a message that is given back unhandled: one millisecond later any member may receive it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +43,9 @@ class Lease:
     """One delivery of a message (see ``settling.DeliveryOwner``).
 
     Attributes:
-        invisible_s: its invisible time; a renewal adds as much again.
-        expires: when it is over, monotonic seconds.
-        renew_until: renewals go on until then.
+        invisible_s: the invisible time of the delivery, and of each renewal.
+        expires: the end of the invisible time, in monotonic seconds.
+        renew_until: end of the renewals, in monotonic seconds.
         outcome: the broker's answer, for callers that wait for it.
     """
 
@@ -59,16 +60,18 @@ class Lease:
 
     @property
     def over(self) -> bool:
-        """Whether the invisible time is over, so that the message comes again."""
+        """Whether the invisible time is over, so that the message is delivered again."""
         return self.leases.now() >= self.expires
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
-        """The user ended the delivery, on any thread."""
+        """End the delivery with the user's verdict, on any thread."""
         return self.leases.settled(self, verdict)
 
 
 class Leases:
-    """The deliveries of one consumer that are open, and those whose end is on the way to a broker."""
+    """The open deliveries of one consumer, and the ended deliveries whose end is still on the way to a
+    broker.
+    """
 
     def __init__(
         self, client: ClientInstance, calls: BrokerCalls, pops: PopCalls, group: str, background: Background
@@ -98,10 +101,10 @@ class Leases:
         return self._clock.monotonic()
 
     def open(self, message: ReceivedMessage, receipt: Receipt, invisible_s: float, renew_s: float) -> Lease:
-        """Take a popped message.
+        """Open the delivery of a popped message.
 
         Args:
-            renew_s: for how long an open delivery is renewed; 0: not at all.
+            renew_s: how long the open delivery is renewed; 0: no renewal.
         """
         now = self._clock.monotonic()
         lease = Lease(self, message, receipt, invisible_s, now + invisible_s, now + renew_s)
@@ -110,13 +113,13 @@ class Leases:
         return lease
 
     def drop(self, lease: Lease) -> None:
-        """Forget a delivery: its message comes again when its invisible time is over."""
+        """Forget a delivery: its message is delivered again when the invisible time is over."""
         self._open.pop(lease, None)
 
     # -- ending ----------------------------------------------------------------------------------------
 
     def settled(self, lease: Lease, verdict: Verdict) -> Settled:
-        """Note the end of a delivery; on any thread."""
+        """Record the end of a delivery, on any thread; it is sent from the event loop."""
         if self._loop is None or lease.over:
             self._open.pop(lease, None)
             return Settled.GONE
@@ -134,7 +137,7 @@ class Leases:
         return Settled.DONE
 
     def expect(self, lease: Lease) -> asyncio.Future[Settled]:
-        """A future for the broker's answer to the end of this delivery, which the caller notes next."""
+        """A future for the broker's answer to the end of this delivery; the caller ends the delivery next."""
         lease.outcome = asyncio.get_running_loop().create_future()
         return lease.outcome
 
@@ -146,7 +149,7 @@ class Leases:
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Send the ends that were noted since the last iteration of the event loop."""
+        """Send the ends recorded since the last iteration of the event loop."""
         ended, self._ended = self._ended, []
         if self._loop is None:
             _tell([lease for lease, _ in ended], Settled.GONE)
@@ -186,7 +189,9 @@ class Leases:
                 self._idle.set()
 
     async def close(self, limit_s: float) -> None:
-        """Return when every end has reached its broker, or after ``limit_s``; open messages come again."""
+        """Return when every end has reached its broker, or after ``limit_s``; messages still open are
+        delivered again.
+        """
         try:
             if self._sending or self._ended:
                 async with asyncio.timeout(limit_s):
@@ -197,7 +202,7 @@ class Leases:
             self._loop = None
 
     async def _done(self, broker_name: str, leases: Sequence[Lease]) -> None:
-        """Acknowledge, and repeat that until the broker answers or every invisible time is over."""
+        """Acknowledge, with retries until the broker answers or every invisible time is over."""
         backoff = Backoff(0.1, 2.0, self._client.runtime.random)
         failures = 0
         last = max(lease.expires for lease in leases)
@@ -213,7 +218,7 @@ class Leases:
                 failure: OrbitError = error
             except OrbitError as error:
                 failure = error
-            # The master may be frozen or fenced, and the route may have a slave in its place.
+            # The master may be frozen or fenced; a fresh route may name a slave in its place.
             for topic in {lease.receipt.asked_topic for lease in leases}:
                 self._client.suspect(topic)
             failures += 1
@@ -225,7 +230,7 @@ class Leases:
             await self._clock.sleep(pause_s)
 
     async def _acknowledge(self, broker_name: str, leases: Sequence[Lease]) -> None:
-        # A renewal that is under way would change the receipt.
+        # A renewal under way would change the receipt.
         for lease in leases:
             if lease.changing.locked():
                 async with lease.changing:
@@ -258,7 +263,7 @@ class Leases:
                     await self._pops.change(self._group, lease.receipt, delay_ms)
         except OrbitError as error:
             gone = isinstance(error, BrokerError) and error.code == ResponseCode.NO_MESSAGE
-            # Unsettled, it comes again when its invisible time is over.
+            # An unsettled message is delivered again when its invisible time is over.
             log.warning("%s comes again by itself: %s", lease.message.message_id, error)
             if gone:
                 _tell([lease], Settled.GONE)
@@ -268,7 +273,7 @@ class Leases:
             _tell([lease], Settled.DONE)
 
     async def _reject(self, lease: Lease, reason: str) -> None:
-        """Have the broker keep a copy as a dead letter, then acknowledge."""
+        """Have the broker keep a copy as a dead letter, then acknowledge the message."""
         message = lease.message
         topic = lease.receipt.asked_topic
         await self._calls.send_back(self._group, message, topic, DEAD_LETTER_LEVEL, 0, reason=reason)
@@ -303,7 +308,8 @@ class Leases:
     def renew(self) -> None:
         """Renew every open delivery that has used up half of its invisible time.
 
-        Each broker is asked on its own, so that one that does not answer delays only its own renewals.
+        Each broker gets requests of its own, so that a broker that does not answer delays only its own
+        renewals.
         """
         now = self._clock.monotonic()
         due: dict[str, list[Lease]] = {}
@@ -334,13 +340,15 @@ class Leases:
 
 
 def give_back(leases: Iterable[Lease]) -> None:
-    """Give messages back, so that other members get them at once."""
+    """Give messages back, so that other members can receive them at once."""
     for lease in leases:
         settle(lease.message, AT_ONCE)
 
 
 def delay_s(verdict: Verdict, reconsume_times: int) -> float:
-    """Seconds until a message comes again: the user's delay, or one that grows with each delivery."""
+    """Seconds until a message is delivered again: the user's delay, or a delay that grows with each
+    delivery.
+    """
     if verdict.delay_s is not None:
         return RANGES["invisible_for"].nearest(verdict.delay_s)
     level = verdict.delay_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)

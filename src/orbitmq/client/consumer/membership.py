@@ -1,4 +1,4 @@
-"""The group of a consumer of any kind: its full name, its requests to brokers, its start offsets."""
+"""A consumer of any kind in its group: the group's full name, requests to brokers, start offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orbitmq.wire.bodies.client import (
 )
 
 ALL = "*"
-# How long ago ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).
+# How far back ConsumeFrom.TIMESTAMP begins when no time is given (DefaultMQPushConsumer.consumeTimestamp).
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
@@ -34,16 +34,16 @@ class Membership:
     """One consumer in its group, made of the options that all consumers take.
 
     Args:
-        consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`; half an hour ago when there is none.
+        consume_timestamp: the time for :attr:`ConsumeFrom.TIMESTAMP`; None: half an hour ago.
 
     Attributes:
-        group: the name on the wire, inside the namespace.
-        namespace: of the group and its topics.
-        client: the connections, shared or own.
+        group: the group's name on the wire, with the namespace.
+        namespace: the namespace of the group and its topics.
+        client: the client instance with the connections, shared or the consumer's own.
         calls: requests through ``client``.
 
     Raises:
-        ValidationError: the group or the namespace cannot be right.
+        ValidationError: the group or the namespace is invalid.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Membership:
         """The topic's name on the wire.
 
         Raises:
-            ValidationError: not a name that a broker would take.
+            ValidationError: a broker would refuse the name.
         """
         check_topic(topic)
         topic = self.namespace.full(topic)
@@ -81,10 +81,10 @@ class Membership:
         return topic
 
     def wanted(self, tags: str, sql: str | None) -> Filter:
-        """The filter that the user asks for; ``sql``, when there is one, instead of ``tags``.
+        """The filter for the user's expression: ``sql`` if given, otherwise ``tags``.
 
         Raises:
-            ValidationError: the expression cannot be right, or both are given.
+            ValidationError: the expression is invalid, or both are given.
         """
         for name, text in (("tags", tags), ("sql", sql or "")):
             if not isinstance(text, str):
@@ -100,7 +100,8 @@ class Membership:
         """The group's offset, or its start offset; ``leader`` as for :meth:`BrokerCalls.committed`.
 
         Raises:
-            OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
+            OrbitError, TransportError: a broker did not answer the question. The caller tries again and must
+                not guess.
         """
         return await start_offset(
             self.calls, self.group, queue, self._consume_from, self._consume_timestamp_ms, leader
@@ -113,7 +114,7 @@ class Membership:
     def consumer_data(
         self, kind: ConsumeType, model: MessageModel, filters: Mapping[str, Filter]
     ) -> ConsumerData:
-        """The data for heartbeats of a consumer of the topics in ``filters``."""
+        """The consumer's entry in heartbeats, with a subscription for each topic in ``filters``."""
         return ConsumerData(
             group_name=self.group,
             consume_type=kind,
@@ -142,7 +143,9 @@ def tag_filter(tags: str, version_ms: int) -> Filter:
 
 
 def sql_filter(expression: str, version_ms: int) -> Filter:
-    """An SQL92 expression over properties, evaluated by the broker (``enablePropertyFilter`` there)."""
+    """The filter of an SQL92 expression over properties, evaluated by the broker (``enablePropertyFilter``
+    there).
+    """
     if not expression.strip():
         raise ValidationError("the SQL expression is empty")
     check_utf8("SQL expression", expression)
@@ -150,7 +153,7 @@ def sql_filter(expression: str, version_ms: int) -> Filter:
 
 
 def subscription_data(topic: str, wanted: Filter) -> SubscriptionData:
-    """The filter in the form of heartbeats."""
+    """The filter in the form that heartbeats carry."""
     return SubscriptionData(
         topic=topic,
         sub_string=wanted.expression,
@@ -171,17 +174,18 @@ async def start_offset(
 ) -> QueueOffset:
     """The committed offset; without one, the offset of ``consume_from`` (RebalancePushImpl).
 
-    A retry queue without an offset always begins at its first message: its messages are the group's own.
+    A retry queue without an offset always begins at its first message: all its messages belong to the group.
 
     Raises:
-        OrbitError, TransportError: a broker did not say. The caller tries again, it must not guess.
+        OrbitError, TransportError: a broker did not answer the question. The caller tries again and must not
+            guess.
     """
     committed = await calls.committed(group, queue, leader)
     if committed.offset >= 0:
         return committed
     first = await first_offset(calls, queue, consume_from, timestamp_ms)
     if consume_from is ConsumeFrom.LAST and first.offset > 0 and not queue.topic.startswith(RETRY_PREFIX):
-        # The queue may have been empty a moment ago; brokers let a new group begin at the first message then.
+        # If the queue was empty a moment ago, the broker has let the new group begin at the first message.
         committed = await calls.committed(group, queue, leader)
     return committed if committed.offset >= 0 else first
 
@@ -194,9 +198,8 @@ async def first_offset(
         try:
             return await calls.min_offset(queue)
         except NotPermittedError:
-            # A client may have the right to consume without the right to ask for offsets. RocketMQ's clients
-            # begin at 0, too; a
-            # pull from there tells where the queue begins.
+            # A client may have the right to consume without the right to request offsets. It begins at 0,
+            # like RocketMQ's clients; the answer to a pull from there names the queue's first offset.
             return QueueOffset(0)
     if consume_from is ConsumeFrom.TIMESTAMP:
         return await calls.offset_by_time(queue, timestamp_ms)

@@ -1,4 +1,4 @@
-"""The parts of a consumer that depend on how it consumes: in any order or in order, shared or broadcast."""
+"""The parts of a consumer that depend on its mode: concurrent or ordered, shared or broadcast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsumeMode:
     """The consume mode; most fields are options of :class:`~orbitmq.client.consumer.consumer.Consumer`.
 
     Attributes:
-        pulls: the user asks for messages instead of being called (PullConsumer).
+        pulls: the user's code polls for messages instead of being called (PullConsumer).
         auto_commit: offsets are committed without a call of the user.
     """
 
@@ -48,7 +48,7 @@ class ConsumeMode:
 
 @dataclass(frozen=True, slots=True)
 class ModeParts:
-    """What :func:`assemble` makes."""
+    """The parts that :func:`assemble` creates."""
 
     offsets: OffsetStore | LocalOffsets
     delivery: Delivery
@@ -69,7 +69,7 @@ def assemble(
     """The parts for this consume mode (CR-05, CR-14, CR-18, LK-03).
 
     Args:
-        send: sends messages that no broker takes back to the retry topic.
+        send: sends messages that no broker accepted as sent back to the retry topic.
         lock_lost: called with a queue whose lock another member has got.
         spawn: starts background work.
     """

@@ -1,4 +1,6 @@
-"""Long polling for popped places without messages: NOTIFICATION requests that wait at their brokers."""
+"""Long polling for places to pop from that have no messages: NOTIFICATION requests that wait at their
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, TypeAlias
 from orbitmq.client.core.pop_calls import PopCalls, PopOptions
 from orbitmq.runtime.seam import Clock
 
-# Topic and broker.
+# A place to pop from: topic and broker.
 Place: TypeAlias = tuple[str, str]
 
 
@@ -17,7 +19,8 @@ class Notices:
     """One request (NOTIFICATION) for each empty place; its broker answers when the place has a message.
 
     A request outlives the call that sent it, up to that call's deadline: a later call uses it instead of
-    sending one more. Not for an ordered consumer: the answer is for one attempt only.
+    sending one more. Ordered consumers do not use this class: for them an answer is valid for one attempt
+    only.
     """
 
     def __init__(self, clock: Clock, pops: PopCalls, options: PopOptions) -> None:
@@ -27,7 +30,7 @@ class Notices:
         self._waiting: dict[Place, asyncio.Task[bool]] = {}
 
     def __contains__(self, place: Place) -> bool:
-        """Whether a request waits there, so that the place is empty."""
+        """Whether a request waits for this place, which means that the place is empty."""
         return place in self._waiting
 
     async def wait(
@@ -83,7 +86,7 @@ class Notices:
     def _ended(self, place: Place, task: asyncio.Task[bool]) -> None:
         if self._waiting.get(place) is task:
             del self._waiting[place]
-        _has_messages(task)  # retrieve the error, so that asyncio does not log it
+        _has_messages(task)  # mark the error as retrieved, so that asyncio does not log it
 
     def _cancel(self, place: Place) -> None:
         task = self._waiting.pop(place, None)

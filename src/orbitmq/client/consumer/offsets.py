@@ -20,14 +20,14 @@ from orbitmq.wire.errors import WireError
 
 log = logging.getLogger("orbitmq.client")
 
-# After this many rounds all offsets are committed, also unchanged ones: a broker may have lost commits.
+# Every so many rounds all offsets are committed, unchanged ones included: a broker may have lost commits.
 _FULL_EVERY = 12
 _MAX_UNCOMMITTED = 10_000
 DEFAULT_INSTANCE = "DEFAULT"
 
 
 class Progress(Protocol):
-    """A queue whose progress is known."""
+    """A queue's progress, which gives the offset to commit."""
 
     def committable(self) -> int:
         """The offset that may be committed now, -1 for none."""
@@ -38,7 +38,7 @@ class Offsets(Protocol):
     """The offsets of a group, or of a member in broadcasting."""
 
     def follow(self, queue: MessageQueue, progress: Progress | None) -> None:
-        """Take this queue's offset from ``progress`` whenever it is needed; None: no longer."""
+        """Take this queue's offset from ``progress`` whenever it is needed; None ends that."""
         ...
 
     def get(self, queue: MessageQueue) -> int:
@@ -50,7 +50,8 @@ class Offsets(Protocol):
         ...
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
-        """Release a queue that goes to another member, or with ``away`` one whose broker has left the routes.
+        """Release a queue that goes to another member, or with ``away`` a queue whose broker has left the
+        routes.
 
         Args:
             made_at: the creation stamp of the queue's topic, see ``QueueOffset``.
@@ -58,15 +59,17 @@ class Offsets(Protocol):
         ...
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Drop the kept offsets of these queues: other members have them, or this one goes on from them."""
+        """Drop the kept offsets of these queues: other members have the queues, or this member continues from
+        the offsets.
+        """
         ...
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """The offset of a queue that came back, if its broker may have missed the commit; else -1."""
+        """The kept offset of a queue that came back, if its broker may have missed the commit; else -1."""
         ...
 
     async def commit_periodically(self) -> None:
-        """Commit all progress, or write it to the file; called periodically, a failure is logged."""
+        """Commit all progress, or write it to the file, in a periodic round; a failure is logged."""
         ...
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -74,16 +77,17 @@ class Offsets(Protocol):
         ...
 
     async def commit(self) -> None:
-        """Commit all progress, or write it to the file, because the user asks for it.
+        """Commit all progress, or write it to the file, at the user's call.
 
         Raises:
-            OrbitError: one queue failed. The others are committed all the same, or logged.
+            OrbitError: the commit of a queue failed. The other queues are committed all the same; their
+                failures are logged.
         """
         ...
 
 
 class _Known:
-    """Offsets in memory. Those of queues that are worked on are asked for when they are needed (CR-10)."""
+    """Offsets in memory. The offset of a queue in work is computed when it is needed (CR-10)."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
@@ -91,7 +95,7 @@ class _Known:
         self._followed: dict[MessageQueue, Progress] = {}
 
     def follow(self, queue: MessageQueue, progress: Progress | None) -> None:
-        """Ask ``progress`` how far this queue is whenever that is needed; None ends it."""
+        """Take this queue's offset from ``progress`` whenever it is needed; None ends that."""
         self.get(queue)
         if progress is None:
             self._followed.pop(queue, None)
@@ -106,21 +110,21 @@ class _Known:
         return self._offsets.get(queue, -1)
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        """Take note of progress (CR-12); ``increase_only=False`` for a reset."""
+        """Note progress (CR-12); ``increase_only=False`` for a reset."""
         known = self._offsets.get(queue, -1)
         if offset > known or (not increase_only and offset != known):
             self._offsets[queue] = offset
             self._changed.add(queue)
 
     def _look(self) -> None:
-        """Take note of the progress of all queues that are followed."""
+        """Note the progress of all followed queues."""
         for queue in self._followed:
             self.get(queue)
 
 
 @dataclass(frozen=True, slots=True)
 class _NotCommitted:
-    """An offset that a broker did not take."""
+    """An offset whose commit failed."""
 
     queue: MessageQueue
     offset: int
@@ -134,9 +138,9 @@ class OffsetStore(_Known):
         super().__init__()
         self._calls = calls
         self._group = group
-        # Offsets of queues whose broker went away.
+        # Offsets of queues whose broker left the routes.
         self._uncommitted: dict[MessageQueue, QueueOffset] = {}
-        # Queues whose last commit got no answer.
+        # Queues whose last commit was not answered.
         self._unreached: set[MessageQueue] = set()
         self._round = 0
 
@@ -144,7 +148,7 @@ class OffsetStore(_Known):
         """Forget a queue.
 
         Progress that could not be committed is :meth:`kept` while the broker is away, since no member has the
-        queue then. When another member gets the queue, it receives again what was not committed.
+        queue in that time. If another member gets the queue, it receives the uncommitted messages again.
         """
         self.follow(queue, None)
         offset = self._offsets.pop(queue, None)
@@ -155,17 +159,19 @@ class OffsetStore(_Known):
         self._changed.discard(queue)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Drop the kept offsets of these queues: this member has used them, or others have the queues."""
+        """Drop the kept offsets of these queues: this member has used the offsets, or others have the
+        queues.
+        """
         if self._uncommitted:
             for queue in queues:
                 self._uncommitted.pop(queue, None)
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
-        """The offset at the time when the queue's broker went away; -1: it was committed, or another member
-        went on.
+        """The offset at which the queue's broker went away; -1: it was committed, or another member has the
+        queue.
 
         A broker that died and came back has lost the commits of its last seconds, and missed those made while
-        it was away; without this the messages of that time would come again.
+        it was away; without the kept offset the messages of that time would be delivered again.
         """
         return self._uncommitted.get(queue, QueueOffset(-1))
 
@@ -177,16 +183,17 @@ class OffsetStore(_Known):
         _log_failures(await self._commit(list(wanted), wait=False))
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Commit and wait for the brokers. A failed offset is logged, and committed again later."""
+        """Commit and wait for the brokers. A failed commit is logged, and repeated in a later round."""
         self._look()
         wanted = list(self._offsets) if queues is None else [q for q in queues if q in self._offsets]
         _log_failures(await self._commit(wanted, wait=True))
 
     async def commit(self) -> None:
-        """Commit everything and wait for the brokers. The next commit tries failed offsets again.
+        """Commit everything and wait for the brokers. The next commit repeats failed ones.
 
         Raises:
-            OrbitError: one queue failed. The others are committed all the same, or logged.
+            OrbitError: the commit of a queue failed. The other queues are committed all the same; their
+                failures are logged.
         """
         self._look()
         failures = await self._commit(list(self._offsets), wait=True)
@@ -224,7 +231,7 @@ class OffsetsByHand(OffsetStore):
     """Offsets that are committed only when the user calls commit."""
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
-        """Forget a queue, and progress that was not committed."""
+        """Forget a queue and its uncommitted progress."""
         super().release(queue)
 
     async def commit_periodically(self) -> None:
@@ -235,11 +242,12 @@ class OffsetsByHand(OffsetStore):
 
 
 def offsets_path(host: HostFacts, group: str, folder: str | None = None) -> str:
-    """The file of a group.
+    """The path of a group's offset file.
 
     Args:
-        folder: one client's, as ``~/.rocketmq_offsets/<client id>``. A Java client without an instance name
-            is ``<its IP address>@DEFAULT``; the default here has the host name in place of the address.
+        folder: the folder of one client, such as ``~/.rocketmq_offsets/<client id>``. The id of a Java client
+            without an instance name is ``<its IP address>@DEFAULT``; the default here has the host name in
+            place of the address.
     """
     base = folder or joined(host.home, ".rocketmq_offsets", f"{host.name}@{DEFAULT_INSTANCE}")
     return joined(base, group, "offsets.json")
@@ -256,9 +264,10 @@ class LocalOffsets(_Known):
         super().__init__()
         self._runtime = runtime
         self._path = path
-        # The lock on the file; its result is the function that releases the lock, None when there is none.
+        # The task that locks the file. Its result is the function that releases the lock; None: the system
+        # has no locks.
         self._lock: asyncio.Future[Callable[[], None] | None] | None = None
-        # A write whose caller was cancelled may end after a later one.
+        # Serializes writes: one whose caller was cancelled might otherwise end after a later one.
         self._writing = runtime.threads.mutex()
         self._begun = 0
         self._written = 0
@@ -277,8 +286,8 @@ class LocalOffsets(_Known):
         except ClientStateError:
             self._lock = None
             raise
-        # Java's client keeps the previous version beside the file; while it writes there may be only that
-        # one.
+        # Java's client keeps the previous version beside the file; while it writes, only that version may
+        # exist.
         for path in (self._path, self._path + ".bak"):
             try:
                 data = await self._runtime.threads.run(self._runtime.files.read_bytes, path)
@@ -303,18 +312,18 @@ class LocalOffsets(_Known):
         return None
 
     def release(self, queue: MessageQueue, *, away: bool = False, made_at: str | None = None) -> None:
-        """Keep the offset: the queue may come back, and only this file knows how far this member is."""
+        """Keep the offset: the queue may come back, and only this file holds this member's progress."""
         self.follow(queue, None)
 
     def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Do nothing: queues are not shared."""
+        """Do nothing: no other member has these queues."""
 
     def kept(self, queue: MessageQueue) -> QueueOffset:
         """Always -1: only the file counts."""
         return QueueOffset(-1)
 
     async def commit_periodically(self) -> None:
-        """Write the file when something changed."""
+        """Write the file if an offset changed."""
         await self.commit_unasked()
 
     async def commit_unasked(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -328,7 +337,7 @@ class LocalOffsets(_Known):
         """Write the whole file; after a failure the next save tries again.
 
         Raises:
-            OrbitError: it cannot be written.
+            OrbitError: the file cannot be written.
         """
         self._look()
         if not self._changed:
@@ -345,15 +354,16 @@ class LocalOffsets(_Known):
                 "free or correct that place, or name another one by offsets_folder"
             ) from error
         except asyncio.CancelledError:
-            self._changed |= changed  # when the consumer closes: the write may not have begun
+            # when the consumer closes: the write may not have begun, so close() writes these offsets again
+            self._changed |= changed
             raise
 
     async def close(self) -> None:
-        """Release the file: another member may use it now."""
+        """Release the file, so that another member may use it."""
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        with contextlib.suppress(ClientStateError):  # another member has it
+        with contextlib.suppress(ClientStateError):  # another member holds the file's lock
             if (release := await lock) is not None:
                 release()
 

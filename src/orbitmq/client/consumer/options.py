@@ -1,7 +1,7 @@
 """The options of consumers and readers.
 
-The options of a client are the parameters of its constructor, whose class explains them. They have no text
-of their own: editors would show it instead of the client's.
+The options of a client are the parameters of its constructor, and the client's class documents them. These
+classes carry no text on the options: editors would show it in place of the client's.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from orbitmq.wire.signing import CredentialsSource
 
 
 def checked_start(consume_from: object) -> None:
-    """Refuse a start place of another type, such as its name as text: a consumer would wait for ever.
+    """Refuse a start place that is not a :class:`ConsumeFrom`, such as its name as text: a consumer would
+    wait for ever.
 
     Raises:
-        ValidationError: it is not a :class:`ConsumeFrom`.
+        ValidationError: ``consume_from`` has another type.
     """
     if not isinstance(consume_from, ConsumeFrom):
         names = ", ".join(f"ConsumeFrom.{place.name}" for place in ConsumeFrom)
@@ -40,7 +41,7 @@ def checked_start(consume_from: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """What every kind of consumer takes."""
+    """Options of every kind of consumer."""
 
     name_servers: str | None = None
     client_id: str | None = None
@@ -55,7 +56,7 @@ class MemberOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(MemberOptions):
-    """What consumers take that share the queues with the other members of their group."""
+    """Options of consumers that share the queues with the other members of their group."""
 
     consume_timestamp: datetime | None = None
     pull_batch_size: int = 32
@@ -103,7 +104,7 @@ class PullConsumerOptions(SharingOptions):
 
     def __post_init__(self) -> None:
         check_options(self)
-        self.as_consumer()  # a Consumer's options are checked, too
+        self.as_consumer()  # check the options common with Consumer, too
 
     def as_consumer(self) -> ConsumerOptions:
         """The same options as those of a push consumer of the group."""
@@ -130,7 +131,7 @@ class SimpleOptions(MemberOptions):
 
 # Where a reader begins: at the first or last message, at a time, or at the offset of each queue.
 ReaderStart: TypeAlias = ConsumeFrom | datetime | Mapping[MessageQueue, int]
-# Called with a broker's name and why it does not answer, or None when it answers again.
+# Called with a broker's name and the reason why it does not answer, or None when it answers again.
 BrokerChanged: TypeAlias = Callable[[str, Exception | None], object]
 
 

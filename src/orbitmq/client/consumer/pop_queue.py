@@ -13,14 +13,16 @@ from orbitmq.runtime.waiters import Waiters
 class PopQueue(ProcessQueue):
     """A queue whose messages have leases: finished messages are acknowledged, not committed.
 
-    Failed messages are not sent back: a change of their invisible time makes them come again.
+    Failed messages are not sent back: the client changes their invisible time, after which the broker
+    delivers them again.
 
     Args:
         changes: shared by all queues of one pop loop.
-        most_redeliveries: a message that fails after this many deliveries becomes a dead letter; None: by the
-            group's setting at the broker.
+        most_redeliveries: a message that fails after this many deliveries becomes a dead letter; None: after
+            the number set for the group at the broker.
         ordered: the broker gives out no further message of the queue until all are done or their time is
-            over. A message whose time is over comes again before later ones, which are then not ours either.
+            over. A message whose time is over is delivered again before later ones, so the leases of the
+            later ones are lost, too.
     """
 
     __slots__ = ("_gone", "_leases", "_most_redeliveries", "_ordered")
@@ -41,12 +43,13 @@ class PopQueue(ProcessQueue):
         self._most_redeliveries = most_redeliveries
         self._ordered = ordered
         self._leases: dict[int, Lease] = {}
-        # Ends deliveries of messages that still wait for a handler and are not ours any more.
+        # Owner of messages that still wait for a handler after their lease ended: every verdict on them gets
+        # GONE.
         self._gone = ProcessQueue(queue, 0)
         self._gone.drop()
 
     def admit(self, lease: Lease) -> bool:
-        """Add a popped message; False when it is here already."""
+        """Add a popped message; False if the queue holds it already."""
         if not self.add((lease.message,)):
             return False
         self._leases[lease.message.queue_offset] = lease
@@ -71,8 +74,9 @@ class PopQueue(ProcessQueue):
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Have a message delivered again, later each time, or make it a dead letter. If the broker does not
-        answer, it comes again when its invisible time is over."""
+        """Have a message delivered again, with a delay that grows, or make it a dead letter. If the broker
+        does not answer, the message is delivered again when its invisible time is over.
+        """
         most = self._most_redeliveries
         if delay_level < 0 or (most is not None and message.reconsume_times >= most):
             verdict = Verdict(Ending.REJECT, DEAD_LETTER_LEVEL, reason=reason)
@@ -82,12 +86,12 @@ class PopQueue(ProcessQueue):
         return True
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
-        """Make a message a dead letter, so that later ones go on."""
+        """Make a message a dead letter, so that later messages are delivered."""
         self._end(message.queue_offset, Verdict(Ending.REJECT, DEAD_LETTER_LEVEL))
         return True
 
     def forget_expired(self) -> None:
-        """Give up messages whose invisible time is over: they come again by themselves."""
+        """Give up messages whose invisible time is over: the broker delivers them again."""
         leases = list(self._leases.items())
         broken = self._ordered and any(lease.over for _, lease in leases)
         for offset, lease in leases:
@@ -96,7 +100,7 @@ class PopQueue(ProcessQueue):
                 lease.leases.drop(lease)
                 self._leave(offset, lease)
         if broken:
-            # Messages with the same offsets come once more; they are other deliveries.
+            # The broker delivers the remaining offsets once more, as new deliveries.
             self.line.clear()
 
     def give_back(self) -> None:

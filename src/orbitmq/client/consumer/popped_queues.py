@@ -1,4 +1,6 @@
-"""Popping by a push consumer whose broker wants it to pop: the broker keeps what is in flight (PP rows)."""
+"""Popping by a push consumer whose group its broker has set to popping: the broker tracks messages in flight
+(PP rows).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ log = logging.getLogger("orbitmq.client")
 
 # How long a pop waits at the broker (DefaultMQPushConsumerImpl.BROKER_SUSPEND_MAX_TIME_MILLIS).
 WAIT_MS = 15_000
-# A pop that returns empty before its time is not repeated at once: the broker may have ended it because the
-# group is switched to pulling, which the next rebalance shows.
+# A pop that returns empty before its time is repeated only after this pause: the broker may have ended it
+# because the group is switched to pulling, which the next rebalance shows.
 IDLE_PAUSE_S = 0.2
 # How long a dropped place waits for the answer to its last pop.
 DRAIN_S = 0.15
@@ -104,7 +106,7 @@ class PoppedQueues:
             return
         popper.ended = True
         for waiters in (popper.changes, self._intake.pauses, self._intake.total.fell):
-            waiters.changed()  # the loop waits for one of them, unless it pops
+            waiters.changed()  # wakes the loop, which waits for one of these unless a pop is under way
         self._leaving.append(popper)
         # A pop that waits at the broker is not cancelled: its messages would be invisible to all members.
         await asyncio.wait({popper.task}, timeout=DRAIN_S)
@@ -113,16 +115,16 @@ class PoppedQueues:
     # -- for the consumer --------------------------------------------------------------------------------
 
     def places(self) -> dict[MessageQueue, int]:
-        """The places that are popped, with their numbers of messages that are not done."""
+        """The popped places, each with its number of unfinished messages."""
         return {place: popper.unfinished for place, popper in sorted(self._poppers.items())}
 
     def process_queues(self) -> Iterator[ProcessQueue]:
-        """The popped messages that are not done."""
+        """The queues of popped, unfinished messages."""
         for popper in (*self._poppers.values(), *self._leaving):
             yield from popper.queues.values()
 
     async def drop_unwanted(self) -> None:
-        """Give up the topics that are not subscribed to any more."""
+        """Give up the topics without a subscription."""
         for place in [place for place in self._poppers if place.topic not in self._intake]:
             await self.drop(place)
 
@@ -132,7 +134,7 @@ class PoppedQueues:
             self._intake.count(popper.queues.values(), popper.place.topic)
 
     async def close(self, limit_s: float) -> None:
-        """Give back messages that are not done, after the pop loops and the handlers have stopped."""
+        """Give back unfinished messages, after the pop loops and the handlers have stopped."""
         for popper in (*self._poppers.values(), *self._leaving):
             popper.give_back()
             for queue in popper.queues.values():
@@ -184,17 +186,17 @@ class PoppedQueues:
         return None
 
     def next_attempt(self) -> int:
-        """A new attempt id, for a pop that repeats no other one."""
+        """A new attempt id, for a pop that is not the repetition of an earlier one."""
         self._attempts += 1
         return self._attempts
 
     async def pop(
         self, place: MessageQueue, wanted: Filter, attempt: int
     ) -> list[tuple[ReceivedMessage, Receipt]]:
-        """Pop once. With order, a pop that is repeated under its attempt id gets the same messages again.
+        """Pop once. With order, a repeated pop with the same attempt id gets the same messages again.
 
         Raises:
-            OrbitError: the broker gave none.
+            OrbitError: the pop failed.
         """
         return await self._pops.pop(
             self._options,
@@ -209,7 +211,7 @@ class PoppedQueues:
         )
 
     def arrived(self, popper: Popper, wanted: Filter, taken: list[tuple[ReceivedMessage, Receipt]]) -> None:
-        """Deliver popped messages; acknowledge those whose tag only has the hash of a wanted tag."""
+        """Deliver popped messages; acknowledge those whose tag only shares its hash with a wanted tag."""
         fresh: dict[PopQueue, list[ReceivedMessage]] = {}
         for message, receipt in taken:
             stored = MessageQueue(receipt.topic, popper.place.broker_name, receipt.info.queue_id)
@@ -236,7 +238,7 @@ class Popper:
     Attributes:
         place: the place.
         queues: the popped messages by the queue where they are stored, which may be one of a retry topic.
-        changes: called when messages end.
+        changes: called when messages are finished.
         ended: whether no further pop begins.
         task: the loop.
     """
@@ -258,12 +260,12 @@ class Popper:
 
     @property
     def unfinished(self) -> int:
-        """Messages that are not done."""
+        """Number of unfinished messages."""
         return sum(len(queue) for queue in self.queues.values())
 
     @property
     def empty(self) -> bool:
-        """Whether the loop has ended and all messages are done."""
+        """Whether the loop has ended and all messages are finished."""
         return not self.unfinished and (self.task is None or self.task.done())
 
     async def run(self) -> None:

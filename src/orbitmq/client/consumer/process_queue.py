@@ -12,14 +12,14 @@ from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.settling import Settled, Verdict
 from orbitmq.runtime.waiters import Waiters
 
-# Called with each message that the user settled; the consumer's delivery decides what follows.
+# Called with each message that the user settled; the consumer's ``Delivery`` carries out the verdict.
 OnSettled = Callable[["ProcessQueue", ReceivedMessage, Verdict], Settled]
-# Most messages of one queue that a check for overdue handlers sends back (CR-15).
+# Most messages of one queue that a check for overdue handlers sends back at a time (CR-15).
 MOST_OVERDUE = 16
 
 
 class DeliveryState(Enum):
-    """A message that the user's code has. One that waits for it has no state."""
+    """The state of a message that the user's code has. A message that waits for a handler has no state."""
 
     HANDLER = "a handler of run() has it: a verdict other than done waits for its return"
     LOOP = "a poll or a loop gave it: a verdict is carried out at once"
@@ -28,10 +28,10 @@ class DeliveryState(Enum):
 
 
 class TotalSize:
-    """Counts the bytes of bodies that a consumer holds, of all its queues.
+    """Counts the bytes of the message bodies that a consumer holds in all its queues.
 
     Attributes:
-        fell: called when they become fewer.
+        fell: called when the count falls.
     """
 
     __slots__ = ("fell", "size_bytes")
@@ -41,7 +41,7 @@ class TotalSize:
         self.fell = Waiters()
 
     def take_off(self, size_bytes: int) -> None:
-        """Subtract bytes that are not held any more."""
+        """Subtract bytes that are released."""
         self.size_bytes -= size_bytes
         if self.fell.waiting:
             self.fell.changed()
@@ -50,30 +50,30 @@ class TotalSize:
 class ProcessQueue:
     """The unfinished messages of one queue, and the offset that may be committed.
 
-    The offset is that of the smallest unfinished message, or the one behind the last finished message
-    when all are done (CR-10): unfinished messages are delivered again after a crash. It is computed only when
-    it is asked for, so that a finished message costs no more than its removal from a table.
+    The offset is that of the smallest unfinished message, or the one behind the last finished message when
+    all are done (CR-10): unfinished messages are delivered again after a crash. The offset is computed only
+    when it is requested, so that a finished message costs no more than its removal from a table.
 
-    Verdicts of the user on its messages come here.
+    The queue is also the owner of its messages' deliveries, which receives the user's verdicts.
 
     Args:
-        total: the size of all queues of the consumer, changed along with this one's.
+        total: the byte count of all queues of the consumer, which includes this queue's bytes.
         on_settled: called with messages that the user settled.
-        changes: called when messages end or are released by the user's code.
+        changes: called when messages are finished or released by the user's code.
 
     Attributes:
         queue: the queue.
         next_offset: the offset of the next pull.
         made_at: the creation stamp of the queue's topic, see ``QueueOffset``.
-        behind: the offset behind the last message that a poll gave, at first where the queue begins.
-        before: with order: the process queue of before a move, while some of its messages are in flight.
-        dropped: the queue belongs to another member now; nothing more is delivered.
-        released: messages in flight do not move the offset any more (CR-11).
-        begun: messages in the user's code, by offset: their state, and the round of the expiry check in
-            which they came there.
+        behind: the offset after the last message that a poll returned; at first the start offset.
+        before: with order: the process queue from before a move, while some of its messages are in flight.
+        dropped: the queue belongs to another member; nothing more is delivered.
+        released: messages that end from here on do not move the offset (CR-11).
+        begun: messages in the user's code, by offset: their state, and the round of the expiry check in which
+            they were handed out.
         line: with order: the unfinished messages.
         busy: with order: the queue has a running handler, is about to get one, or pauses.
-        redelivery: takes back failed messages; None: the consumer's own.
+        redelivery: sends back failed messages; None: the consumer's own policy.
         pause_s: with order: the pause after a failure.
         unfinished_bytes: bytes of the bodies of unfinished messages.
     """
@@ -130,7 +130,7 @@ class ProcessQueue:
         self.unfinished_bytes = 0
         self._pending: dict[int, ReceivedMessage] = {}
         self._highest = -1
-        # Whether the messages came in the order of offsets, so that the table is sorted: the usual case.
+        # Whether the messages arrived in the order of offsets, the usual case: then the table is sorted.
         self._in_order = True
         self._total = TotalSize() if total is None else total
         self._on_settled = on_settled
@@ -147,12 +147,14 @@ class ProcessQueue:
 
     @property
     def in_flight(self) -> int:
-        """Number of messages in the user's code, also of those given out before the queue moved."""
+        """Number of messages in the user's code, messages handed out before a move included."""
         return len(self.begun) + (self.before.in_flight if self.before is not None else 0)
 
     @property
     def at_work(self) -> bool:
-        """Whether the user's code works on a message; one whose loop was left does not count (CR-18)."""
+        """Whether the user's code works on a message; a message whose loop was left does not count
+        (CR-18).
+        """
         if any(state is not DeliveryState.LEFT for state, _ in self.begun.values()):
             return True
         return self.before is not None and self.before.at_work
@@ -192,7 +194,7 @@ class ProcessQueue:
         return new
 
     def finish(self, offset: int) -> bool:
-        """Finish a message (consumed or sent back); False when it is not here or does not count."""
+        """Finish a message (consumed or sent back); False if the queue does not hold it or is released."""
         message = None if self.released else self._pending.pop(offset, None)
         if message is None:
             return False
@@ -208,7 +210,7 @@ class ProcessQueue:
         return True
 
     def put_aside(self, offset: int) -> None:
-        """Release a message from the user's code that is not done."""
+        """Release an unfinished message from the user's code."""
         self.begun.pop(offset, None)
         self.changes.changed()
 
@@ -224,12 +226,12 @@ class ProcessQueue:
             self.begun[offset] = (to, begun[1])
 
     def leave_open(self, offset: int) -> None:
-        """Note that the loop with this message was left: the user may settle it later."""
+        """Record that the user's loop was left with this message: the user may settle it later."""
         self.move(offset, DeliveryState.LEFT)
         self.changes.changed()
 
     def settled(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
-        """Take the user's verdict on a message of this queue, on any thread."""
+        """Pass on the user's verdict on a message of this queue, from any thread."""
         if self._on_settled is None:
             return Settled.GONE
         return self._on_settled(self, message, verdict)
@@ -256,16 +258,16 @@ class ProcessQueue:
         return min(waiting) if waiting else self.next_offset
 
     def count_in(self, total: TotalSize) -> None:
-        """Count the held bytes in another total, from now on: a paused topic has its own."""
+        """Count the held bytes in another total from here on: a paused topic has one of its own."""
         self._total.take_off(self.unfinished_bytes)
         self._total = total
         total.size_bytes += self.unfinished_bytes
 
     def drop(self, *, released: bool = False) -> None:
-        """Give the queue up: nothing more is delivered, and its bytes do not count any more.
+        """Give the queue up: nothing more is delivered, and its bytes leave the count.
 
         Args:
-            released: messages in flight do not move the offset any more.
+            released: messages that end from here on do not move the offset.
         """
         self.dropped = True
         if released:

@@ -1,4 +1,6 @@
-"""The pull consumer asks for messages when it wants: of its group's share, or of queues that it names."""
+"""The pull consumer: the user's code polls for messages of its share of a group's queues, or of queues that
+it names.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from orbitmq.parameters import refuses_unknown
 
 @refuses_unknown
 class PullConsumer(GroupConsumer):
-    """Gives messages when asked, list by list: of its share of a group's queues, or of queues that it names.
+    """Returns messages by polls: of its share of a group's queues, or of queues that the user names.
 
     ::
 
@@ -46,8 +48,8 @@ class PullConsumer(GroupConsumer):
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
-            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
-        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs its own. Made
             of host, process and a random number by default.
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
@@ -59,8 +61,8 @@ class PullConsumer(GroupConsumer):
         max_reconsume_times: deliveries after the first before a message becomes a dead letter; -1 for the
             group's own setting at the broker.
         allocate: how queues are shared; all members must use the same way.
-        consume_timeout: a polled message is sent back when it is not settled, and no further poll is made,
-            for this time. One of an assigned queue is not: no other member would get it.
+        consume_timeout: a polled message is sent back after this time, unless it was settled or a further
+            poll was made. Messages of assigned queues are not sent back: no other member would get them.
         hooks: see every message before and after it is handled.
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, when each message was handled.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
@@ -70,7 +72,7 @@ class PullConsumer(GroupConsumer):
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -84,22 +86,23 @@ class PullConsumer(GroupConsumer):
             auto_commit=settings.auto_commit,
         )
         super().__init__(settings.group, settings.as_consumer(), mode)
-        # Messages that polls returned and that are not done yet: the next poll marks them as done.
+        # Unfinished messages that polls returned: the next poll marks them as done.
         self._given: HandedOut = []
-        # Which of the two came first, subscribe() or assign(); the other one is refused then.
+        # Which of subscribe() and assign() came first; the other one is refused.
         self._subscribed = False
         self._chosen: frozenset[MessageQueue] | None = None
 
     async def poll(self, max_messages: int = 32, *, timeout: Duration = 5.0) -> list[ReceivedMessage]:
-        """The next messages, each queue's in order; waits when there are none. Those of the last poll are
-        done.
+        """The next messages, each queue's in order; waits if there are none. Marks the messages of the last
+        poll as done.
 
-        A broker that does not answer is asked again, with a warning in the log, and holds up no other one.
+        A broker that does not answer is asked again, with a warning in the log, and does not delay other
+        brokers.
 
         Args:
             max_messages: 1 to 10,000.
-            timeout: seconds, or a timedelta, after which an empty list is returned; also when the consumer is
-                closed meanwhile.
+            timeout: seconds, or a timedelta, after which an empty list is returned. A consumer that is closed
+                meanwhile returns it at once.
 
         Raises:
             ClientStateError: not running.
@@ -125,7 +128,7 @@ class PullConsumer(GroupConsumer):
         for process_queue, message in held:
             process_queue.move(message.queue_offset, DeliveryState.LOOP)
             process_queue.behind = max(process_queue.behind, message.queue_offset + 1)
-        self._given += held  # another poll may have ended meanwhile
+        self._given += held  # append: another poll may have ended meanwhile
         return [message for _, message in held]
 
     # -- which queues ----------------------------------------------------------------------------------
@@ -165,9 +168,9 @@ class PullConsumer(GroupConsumer):
         """The readable queues of ``topic``.
 
         Raises:
-            TopicNotFoundError: no name server knows the topic.
-            NameServerError: none of them answers.
-            ValidationError: not a name of a topic.
+            TopicNotFoundError: no name server has the topic.
+            NameServerError: no name server answers.
+            ValidationError: not a valid topic name.
             ClientStateError: not running.
         """
         topic = self._membership.full_topic(topic)
@@ -175,23 +178,23 @@ class PullConsumer(GroupConsumer):
         return list((await self._client.find_route(topic, for_send=False)).subscribe)
 
     def assign(self, queues: Iterable[MessageQueue], *, tags: str = "*", sql: str | None = None) -> None:
-        """Read exactly these queues, before or after the start; no other member has a part in that.
+        """Read exactly these queues, independently of other members; before or after the start.
 
-        They begin at the group's offset, else at ``consume_from``, unless :meth:`seek` says where. Queues
-        that were assigned before go on; with another filter they go on behind the last polled message, and
-        what was polled counts as done.
+        Each queue begins at the offset of :meth:`seek` if that was called, else at the group's offset, else
+        at ``consume_from``. Queues that were assigned before continue; with another filter they continue
+        after the last polled message, and polled messages count as done.
 
-        ``message.retry()`` lets a message come again from here: after 5 s, or after its delay. Until it is
-        done nothing behind it is committed.
+        ``message.retry()`` makes this consumer return the message again, after 5 s or after its delay. Until
+        it is done, no offset after it is committed.
 
         Args:
-            queues: as :meth:`queues` gives; in a namespace they name the topic in full.
+            queues: as :meth:`queues` returns them; in a namespace they carry the topic's full name.
             tags: ``*`` for all messages, else ``a || b``.
             sql: an SQL92 expression over properties instead of tags. If a broker cannot filter by it,
                 :meth:`start` or :meth:`poll` raises that.
 
         Raises:
-            ValidationError: the expression cannot be right, or these are no queues.
+            ValidationError: the expression is invalid, or ``queues`` holds something else than queues.
             ClientStateError: the consumer has subscribed, or it is closed.
         """
         wanted = self._membership.wanted(tags, sql)
@@ -211,7 +214,9 @@ class PullConsumer(GroupConsumer):
         self._subscriptions_changed()
 
     def _set_filter(self, topics: set[str], wanted: Filter) -> set[str]:
-        """Read these topics by this filter, and no others; returns the topics whose filter is a new one."""
+        """Set one filter for these topics and drop all other topics; returns the topics whose filter
+        changed.
+        """
         for topic in self._filters.keys() - topics:
             del self._filters[topic]
             self._filter_checks.forget(topic)
@@ -230,7 +235,7 @@ class PullConsumer(GroupConsumer):
     def assignment(self) -> list[MessageQueue]:
         """The queues of :meth:`assign`, else those that this member works on now.
 
-        Queue id -1 means that it pops a whole broker's.
+        Queue id -1 stands for all queues of a broker, which are popped.
         """
         return super().assignment() if self._chosen is None else sorted(self._chosen)
 
@@ -261,7 +266,8 @@ class PullConsumer(GroupConsumer):
             self._given = popped
 
     async def _user_code_ended(self) -> None:
-        # The user works no longer on the messages of the last poll: popped ones may come again at once.
+        # The user's code has finished with the messages of the last poll: popped ones may be delivered again
+        # at once.
         for process_queue, message in self._given:
             process_queue.put_aside(message.queue_offset)
 
@@ -269,7 +275,7 @@ class PullConsumer(GroupConsumer):
         given, self._given = self._given, []
         for process_queue, message in given:
             process_queue.move(message.queue_offset, DeliveryState.ENDED)
-        # A message that no broker took back was put aside meanwhile, and comes again here.
+        # Messages that no broker took back left ``begun`` in the meantime; polls return them again.
         held = [(queue, message) for queue, message in given if message.queue_offset in queue.begun]
         if held:
             await self._delivery.ended(held)
@@ -278,14 +284,14 @@ class PullConsumer(GroupConsumer):
         """Mark the messages of :meth:`poll` as done and commit that now; or commit these offsets instead.
 
         Args:
-            offsets: by queue. This member reads on where it was; its next commit without offsets commits its
-                own progress again.
+            offsets: by queue. This member's position does not change; its next commit without offsets commits
+                its own progress.
 
         Raises:
-            ClientStateError: not running: nothing can be committed yet, or any more.
-            ValidationError: ``offsets`` names no queue, or no offset; nothing is committed.
+            ClientStateError: the consumer is not running.
+            ValidationError: a key of ``offsets`` is no queue, or a value is no offset; nothing is committed.
             OrbitError: the offset of a queue is not committed: its broker refused it or did not answer. The
-                next call tries it again.
+                next call repeats the commit.
         """
         self._life.check_here()
         if offsets is not None:
@@ -294,21 +300,21 @@ class PullConsumer(GroupConsumer):
             await asyncio.gather(*(calls.commit(self.group, *each, wait=True) for each in wanted))
             return
         await self._finish_given()
-        # Offsets are committed only after brokers have taken back the messages that are to come again.
+        # Offsets are committed only after brokers have accepted the messages that are to be redelivered.
         await self._settling.quiet()
         await self._offsets.commit()
 
     # -- positions -------------------------------------------------------------------------------------
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """The next :meth:`poll` reads ``queue`` from ``offset`` on; settling a message of an earlier poll is
-        too late.
+        """The next :meth:`poll` reads ``queue`` from ``offset`` on; messages of earlier polls can no longer
+        be settled.
 
         An offset outside the queue becomes the nearest one inside it, with a warning in the log.
 
         Raises:
             ClientStateError: the queue is not assigned to this member.
-            ValidationError: no queue, or the offset is no whole number from 0 on.
+            ValidationError: ``queue`` is no queue, or the offset is no whole number from 0 on.
         """
         begun = self._begun(queue)
         check_offset(offset)
@@ -322,24 +328,24 @@ class PullConsumer(GroupConsumer):
 
         Raises:
             ClientStateError: a queue is not assigned to this member.
-            OrbitError: a broker did not say where these messages are.
+            OrbitError: a broker did not name the offset.
         """
         for queue in queues:
             self._begun(queue)
             await self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go behind the newest messages of these queues; errors as :meth:`seek_to_begin`."""
+        """Go to the end of these queues, after their newest messages; errors as :meth:`seek_to_begin`."""
         for queue in queues:
             self._begun(queue)
             await self.seek(queue, await self.max_offset(queue))
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that :meth:`poll` gives of this queue.
+        """The offset of the next message of this queue that :meth:`poll` returns.
 
         Raises:
             ClientStateError: the queue is not assigned to this member.
-            OrbitError: where it begins is not known yet, and no broker said.
+            OrbitError: the queue's start offset is not known yet, and its broker did not answer.
         """
         begun = self._begun(queue)
         if begun is None and self._queues.begin_of(queue) is None:
@@ -358,8 +364,8 @@ class PullConsumer(GroupConsumer):
         """The group's committed offset, -1 when it has none.
 
         Raises:
-            TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not to be
-            had. BrokerError, TransportError: the broker refuses or does not answer.
+            TopicNotFoundError, NameServerError: the route does not name the queue's broker, or is not
+                available. BrokerError, TransportError: the broker refuses or does not answer.
         """
         check_queue(queue)
         return (await self._membership.calls.committed(self.group, queue)).offset
@@ -375,7 +381,7 @@ class PullConsumer(GroupConsumer):
         return (await self._membership.calls.max_offset(queue)).offset
 
     async def offset_by_time(self, queue: MessageQueue, at: datetime) -> int:
-        """The offset of the first message stored at or after ``at``; the max offset behind all.
+        """The offset of the first message stored at or after ``at``; the max offset if all are older.
 
         Args:
             at: a datetime with a time zone.
@@ -388,7 +394,9 @@ class PullConsumer(GroupConsumer):
         return (await self._membership.calls.offset_by_time(queue, instant_ms("at", at))).offset
 
     def _begun(self, queue: MessageQueue) -> ProcessQueue | None:
-        """The messages of a queue of this member; None: it is assigned, and not read yet."""
+        """The process queue of a queue that this member reads; None: the queue is assigned but not
+        read yet.
+        """
         check_queue(queue)
         found = self._queues.process_queues().get(queue)
         if found is None and queue not in (self._chosen or ()):

@@ -20,23 +20,23 @@ from orbitmq.wire.codes import ResponseCode
 
 log = logging.getLogger("orbitmq.client")
 
-# A pull slower than this was a long poll, not an empty answer.
+# An empty pull that took longer than this was a long poll.
 IDLE_PULL_MS = 900
 
 
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """Limits of unfinished messages; a queue above them is not pulled.
+    """Limits of unfinished messages: while a queue exceeds them, it is not pulled.
 
     Attributes:
         messages: unfinished messages of one queue.
         size_bytes: the bytes of their bodies.
         span: distance between the smallest and the largest unfinished offset.
-        total_bytes: bodies of all queues of the consumer together, without those of paused topics. Pulls that
-            are under way are not counted, so that one more of each queue may come on top.
-        popped: unfinished messages of one queue, or of all queues of one broker, that are popped and not
-            pulled, instead of ``messages`` and ``span`` (RocketMQ's popThresholdForQueue).
+        total_bytes: bodies of all queues of the consumer together, without those of paused topics. Pulls
+            under way are not counted, so that one more pull of each queue may exceed the limit.
+        popped: unfinished messages of one place that is popped, a queue or all queues of a broker; applies in
+            place of ``messages`` and ``span`` (RocketMQ's popThresholdForQueue).
     """
 
     messages: int = 1000
@@ -55,10 +55,10 @@ class QueuePuller:
 
     Args:
         process_queue: where pulled messages wait until they are finished.
-        intake: the filter and pause of the queue's topic, and the bytes that all queues of the consumer hold.
+        intake: the filter and pause of the queue's topic, and the byte count of all queues of the consumer.
         deliver: called with the process queue and the new messages of a pull.
         offsets: the group's offsets, which pulls may commit.
-        anew: replaces a process queue by an empty one that goes on at another offset.
+        anew: replaces a process queue by an empty one that continues at another offset.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class QueuePuller:
         self._offsets = offsets
         self._anew = anew
         self._broker_id = 0
-        # The broker did not have the topic: a topic of this name that comes later may be another one.
+        # Whether the broker had no such topic: a topic of this name that appears later may be a new one.
         self._topic_gone = False
         self._failures = Failures(client, "pull", process_queue.queue)
-        # Number of pulls in a row that were empty and returned at once.
+        # Number of consecutive pulls that were empty and returned at once.
         self._idle = 0
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class QueuePuller:
                     await self._rest(asked_id)
 
     async def _wanted(self) -> Filter:
-        """The filter for the next pull, when the topic is not paused and the limits leave room."""
+        """The filter for the next pull, once the topic is not paused and the limits leave room."""
         intake, queue = self._intake, self.process_queue
         while True:
             wanted = intake.wanted(queue.queue.topic)
@@ -161,23 +161,23 @@ class QueuePuller:
             )
             if not process_queue.next_offset < pulled.next_offset == pulled.min_offset:
                 # Messages in flight have offsets from before the move: finished later, they would undo it,
-                # and new
-                # messages with the same offsets would count as known.
+                # and new messages with the same offsets would count as known.
                 self.process_queue = self._anew(process_queue, self._moved_to(pulled))
                 return
-            # The broker has deleted only the offset that was asked for: held messages can still be handled.
+            # The broker has deleted only the requested offset: held messages can still be handled.
         process_queue.next_offset = pulled.next_offset
         if pulled.messages:
             process_queue.last_stored_ms = pulled.messages[-1].store_timestamp_ms
             self._deliver(process_queue, process_queue.add(pulled.messages))
         if not len(process_queue):
-            # No message of this range passes the filter, or there is none: that is progress, too.
+            # The range had no message that passes the filter, or none at all: that is progress, too.
             self._offsets.update(process_queue.queue, pulled.next_offset)
 
     def _moved_to(self, pulled: Pulled) -> int:
-        """The offset at which the queue goes on, as a rule the one that the broker says.
+        """The offset at which the queue continues, as a rule the one in the broker's answer.
 
-        A queue that has lost its end may still have the messages held here: it begins with them again.
+        A queue that has lost its last messages may still have the messages held here: it continues at the
+        first of these.
         """
         first = self.process_queue.committable()
         lost_its_end = self.process_queue.next_offset > pulled.max_offset
@@ -186,21 +186,22 @@ class QueuePuller:
     async def _rest(self, asked_id: int) -> None:
         """Handle an empty answer that came at once, from a slave that is behind this consumer (row MO-12).
 
-        A broker that the answer suggests is asked at once, but not if both suggest each other.
+        If the answer suggests another broker, that broker is asked at once, unless the two suggest each
+        other.
         """
         self._idle += 1
         if self._idle > 1 or self._broker_id == asked_id:
             await self._client.runtime.clock.sleep(self._failures.backoff.pause_s(self._idle))
 
     async def _find_again(self) -> None:
-        """Go on with a topic that was away: at its beginning when it was created again, so that none is
-        missed.
+        """Continue with a topic that was gone: at its beginning if it was created again, so that no message
+        is missed.
 
-        The groups' offsets are deleted with a topic. The old offset would be among the new messages, or
-        behind them.
+        The groups' offsets are deleted with a topic. The old offset would be in the middle of the new
+        messages, or after them.
 
         Raises:
-            OrbitError: the topic is still gone, or a broker did not say.
+            OrbitError: the topic is still gone, or a broker did not answer.
         """
         process_queue = self.process_queue
         queue = process_queue.queue
@@ -213,10 +214,10 @@ class QueuePuller:
         self._topic_gone = False
 
     async def _is_another(self, begins: QueueOffset) -> bool:
-        """Whether the queue has none of its old messages any more, by its present begin.
+        """Whether the queue belongs to a new topic of the same name, by its present first message.
 
-        OrbitMQ's brokers send the creation stamp of the topic. With others the broker's times of storing
-        decide, and only when they leave no doubt: reading all of a topic again would be worse.
+        OrbitMQ's brokers send the creation stamp of the topic. With other brokers the store times of messages
+        decide, and only if they leave no doubt: to read a whole topic again would be worse.
         """
         process_queue = self.process_queue
         queue, stored_ms, made_at = process_queue.queue, process_queue.last_stored_ms, process_queue.made_at
@@ -229,10 +230,10 @@ class QueuePuller:
         return (await self._calls.offset_by_time(queue, stored_ms + 1)).offset <= begins.offset
 
     async def _begin_of_group(self, begins: QueueOffset) -> int:
-        """Where to begin in a new topic: at the group's offset when another member has committed one already.
+        """The start offset in a new topic: the group's offset if another member has committed one already.
 
-        Only brokers that delete the offsets of a group together with a topic are asked: others may answer an
-        offset of the topic that was deleted.
+        Only brokers that delete the offsets of a group together with a topic are asked: others may return an
+        offset of the deleted topic.
         """
         if not begins.made_at or not self._options.commits:
             return begins.offset
@@ -255,8 +256,8 @@ class QueuePuller:
             and not self._asked_a_slave()
         ):
             self._topic_gone = True
-            # Our offset would become the group's offset in another topic of the same name.
+            # This member's offset would become the group's offset in a new topic of the same name.
             self._offsets.release(self.process_queue.queue)
-        # The member that failed may be a slave that is gone: begin again at the master.
+        # The replica that failed may be a slave that is gone: start again at the master.
         self._broker_id = 0
         await self._failures.recover(error)

@@ -1,4 +1,4 @@
-"""The locks of an ordered consumer: only one member works on a queue, also during a hand-over."""
+"""The locks of an ordered consumer: at most one member works on a queue, even during a hand-over."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ log = logging.getLogger("orbitmq.client")
 RENEW_EVERY_S = 20.0
 FIRST_RENEWAL_S = 1.0
 RETRY_S = 1.0
-# The broker keeps a lock for 60 s (LK-01); half of that is trusted here, whatever the two clocks do.
+# The broker keeps a lock for 60 s (LK-01). A lock counts as held here for half of that, which leaves room for
+# differences between the two clocks.
 TRUSTED_MS = 30_000.0
 
 
 class MemberLocks:
-    """The locks of this client at the brokers (LK-02, LK-03).
+    """The queue locks that this client holds at the brokers (LK-02, LK-03).
 
     Args:
         lost: called with a queue whose lock another member has got.
@@ -48,10 +49,10 @@ class MemberLocks:
         return renewed is not None and self._client.now_ms() - renewed <= TRUSTED_MS
 
     async def lock(self, queue: MessageQueue) -> str | None:
-        """Get the lock of one queue; the address of the broker, ``None`` when another member has the lock.
+        """Lock one queue; returns the address of its broker, ``None`` if another member has the lock.
 
         Raises:
-            OrbitError, TransportError, WireError: the broker did not say.
+            OrbitError, TransportError, WireError: no usable answer of the broker.
         """
         asked = self._client.now_ms()
         leader = self._calls.leader_of(queue.broker_name)
@@ -81,8 +82,9 @@ class MemberLocks:
             )
 
     async def renew(self) -> None:
-        """Prolong all locks, with one request to each broker. Failed ones are tried again until they expire:
-        another broker may be the master in a moment (row MO-07)."""
+        """Prolong all locks, with one request per broker. Failed requests are repeated until the locks
+        expire: another broker may become the master (row MO-07).
+        """
         left = _by_broker(self._renewed_ms)
         until_ms = self._client.now_ms() + TRUSTED_MS
         while left:

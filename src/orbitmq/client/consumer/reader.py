@@ -1,4 +1,6 @@
-"""Reading a topic without a consumer group: no group's progress is touched, nothing is registered."""
+"""Reading a topic without a consumer group: no group's progress changes, and nothing is registered at
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,14 @@ T = TypeVar("T")
 
 PULL_MESSAGES = 1024
 SUSPEND_MS = 15_000
-# Lists of messages that wait for the loop that reads them; the pulls wait when there are more.
+# Most lists of messages that wait for the loop that reads them; further pulls wait.
 WAITING_PULLS = 16
 RETRY_S = 1.0
-# Most pulls in a row without messages before the end that the broker has named.
+# Most consecutive pulls without messages before the end offset that the broker has named.
 EMPTY_PULLS = 15
 FAILURES = (TransportError, NameServerError, TopicNotFoundError, BrokerError)
-# Answers of a broker that starts, stops, or is a slave not serving yet: a later try may succeed.
+# Answers of a broker that is starting or stopping, or of a slave that does not serve yet: a later try may
+# succeed.
 NOT_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
@@ -54,9 +57,9 @@ class ReadStep:
     """Messages of one queue, and how far the queue is read.
 
     Attributes:
-        messages: in the order of the queue; empty: none of those that were read passed the filter.
-        next_offset: all messages below it were given, or did not pass the filter. A reader may ``start``
-            there later.
+        messages: in the order of the queue; empty if none of the messages read passed the filter.
+        next_offset: all messages below this offset were returned, or did not pass the filter. A later reader
+            may ``start`` there.
     """
 
     queue: MessageQueue
@@ -66,7 +69,7 @@ class ReadStep:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """One queue is read to its end, or cannot be."""
+    """Marks a queue as read to its end, or as failed."""
 
     broker: str
     error: Exception | None = None
@@ -82,28 +85,28 @@ class Reader(AsyncContext):
             async for message in reader:
                 ...
 
-    It ends where the queues end when the iteration begins, or with ``follow=True`` never. A queue that the
-    topic gets later is not read.
+    The iteration ends at the queues' ends of the time when it began; with ``follow=True`` it never ends.
+    Queues added to the topic later are not read.
 
     Args:
-        topic: also a dead letter topic, ``%DLQ%group``.
+        topic: the topic, which may be a dead letter topic, ``%DLQ%group``.
         start: :attr:`ConsumeFrom.FIRST` or :attr:`ConsumeFrom.LAST`; a datetime with a time zone: at the
-            first message stored then or later; or a mapping of queues to offsets, as :meth:`offsets` gives:
-            then only these queues are read.
+            first message stored then or later; or a mapping of queues to offsets, as :meth:`offsets` returns
+            it: then only these queues are read.
         tags: ``*`` for all messages, else ``a || b``.
         sql: an SQL92 expression over properties instead of tags.
-        follow: go on with the messages that are still to come.
+        follow: continue with messages that arrive later.
         on_broker: called with a broker's name and an error when the broker does not answer, and with its name
-            and None when it answers again; by default that is logged.
+            and None when it answers again; by default both are logged.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
-            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+            or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
         client_id: the name by which brokers know this client. Made of host, process and a random number by
             default.
         namespace: the topic is meant inside this namespace.
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
 
@@ -115,7 +118,7 @@ class Reader(AsyncContext):
     def __init__(self, settings: ReaderOptions) -> None:
         self._settings = settings
         self._membership = membership = Membership(
-            TOOLS_GROUP,  # every broker has it, so that reading makes no new group
+            TOOLS_GROUP,  # Every broker has this group, so that reading creates no new one.
             MemberOptions(
                 name_servers=settings.name_servers,
                 client_id=settings.client_id,
@@ -134,19 +137,20 @@ class Reader(AsyncContext):
         self._clock = self._client.runtime.clock
         self._life = ClientState(f"reader of {topic!r}")
         self._background = Background(f"reader of {topic}")
-        # The messages that wait for each iteration under way.
+        # The message lines of the running iterations.
         self._iterations: set[ReadyLine[ReadStep | _Ended]] = set()
         self._silent: set[str] = set()
-        # When a broker was last said to be lost, or back: monotonic seconds.
+        # Time of the last report of a broker as lost or back, in monotonic seconds.
         self._said_at: dict[str, float] = {}
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the client. Nothing is connected before the first message is asked for.
+        """Start the client. It connects only when the first message is requested.
 
         Raises:
-            ClientStateError: it was started before, or its client is closed or works in another event loop.
+            ClientStateError: the reader was started before, or its client is closed or works in another event
+                loop.
         """
         with self._life.starting():
             await self._client.start()
@@ -184,21 +188,22 @@ class Reader(AsyncContext):
                     yield step.messages
 
     async def steps(self) -> AsyncGenerator[ReadStep, None]:
-        """Lists of messages, each of one queue, with the offset at which the queue goes on: for programs that
-        stop in the middle and start there again. A further iteration begins at ``start`` again.
+        """Lists of messages, each of one queue, with the queue's next offset, at which a program can resume
+        later. Each new iteration begins at ``start``.
 
-        With ``follow`` a broker that does not answer is asked again. Without, the error comes when the
-        messages of the other brokers have been given.
+        With ``follow``, requests to a broker that does not answer are repeated. Without it, the error is
+        raised after the messages of the other brokers.
 
         Raises:
             TopicNotFoundError: no broker has the topic.
-            NotAllReadError: some brokers refused or did not answer; the messages of the others have come.
-            OrbitError: no queue could be read; of the first.
+            NotAllReadError: some brokers refused or did not answer; all messages of the other brokers were
+                returned.
+            OrbitError: no queue could be read; the error of the first one.
             ClientStateError: the reader is not running.
         """
         self._life.check_here()
         queues = await self._queues()
-        self._life.check_here()  # it may have been closed meanwhile
+        self._life.check_here()  # raises if the reader was closed meanwhile
         pieces: ReadyLine[ReadStep | _Ended] = ReadyLine()
         room = Line(WAITING_PULLS)
         self._iterations.add(pieces)
@@ -231,7 +236,7 @@ class Reader(AsyncContext):
         raise NotAllReadError(self.topic, dict(sorted(errors.items())))
 
     async def offsets(self, start: ReaderStart = ConsumeFrom.LAST) -> dict[MessageQueue, int]:
-        """The offset of each queue at a place; a reader may ``start`` at these offsets later.
+        """The offset of each queue for a start place; a later reader may ``start`` at these offsets.
 
         Raises:
             TopicNotFoundError: no broker has the topic.
@@ -239,7 +244,7 @@ class Reader(AsyncContext):
             ClientStateError: the reader is not running.
         """
         self._life.check_here()
-        start = ReaderOptions(self.topic, start=start).start  # checked
+        start = ReaderOptions(self.topic, start=start).start  # the options' checks apply
         if isinstance(start, Mapping):
             return dict(start)
         route = await self._client.find_route(self._full_topic, for_send=False)
@@ -265,7 +270,7 @@ class Reader(AsyncContext):
     async def _read(self, queue: MessageQueue, pieces: ReadyLine[ReadStep | _Ended], room: Line) -> None:
         try:
             await self._pull_all(queue, pieces, room)
-        except Exception as error:  # handed to the iteration
+        except Exception as error:  # the iteration raises it
             pieces.put(_Ended(queue.broker_name, error))
         else:
             pieces.put(_Ended(queue.broker_name))
@@ -289,11 +294,12 @@ class Reader(AsyncContext):
                 await room.enter()
                 pieces.put(ReadStep(queue, found, int(min(pulled.next_offset, end))))
             if pulled.status is PullStatus.NO_NEW and not follow:
-                return  # fewer than announced: the rest has been deleted meanwhile
+                return  # fewer messages than announced: the rest was deleted meanwhile
             if pulled.next_offset != offset:
                 offset, empty = pulled.next_offset, 0
                 continue
-            # A slave that is behind answers at once (row MO-12); a pull that waited there goes on at once.
+            # A slave that is behind answers at once (row MO-12), which is slowed down here; a long poll is
+            # repeated at once.
             empty += 1
             if empty == EMPTY_PULLS and not follow:
                 nothing = f"it gives nothing from offset {offset} on of {queue}, which ends at {end}"
@@ -301,7 +307,7 @@ class Reader(AsyncContext):
             await self._clock.sleep(max(0.0, RETRY_S - (self._clock.monotonic() - asked_at)))
 
     async def _asked(self, broker: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``call``; with ``follow`` a failed call is repeated until it succeeds."""
+        """The result of ``call``; with ``follow``, a failed call is repeated until it succeeds."""
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -318,7 +324,7 @@ class Reader(AsyncContext):
                 return answer
 
     def _say(self, broker: str, asked_at: float, error: Exception | None = None) -> None:
-        """Call ``on_broker`` once when a broker is lost or back, for all its queues and tries.
+        """Call ``on_broker`` once when a broker is lost or back, not for each of its queues and tries.
 
         Results of requests sent before the last such call do not count: a stopping broker still answers some
             of them.

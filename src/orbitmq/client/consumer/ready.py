@@ -1,4 +1,4 @@
-"""Messages that are ready for handlers, and the handlers that wait for them."""
+"""A line of ready messages, and the handlers that wait for them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ T = TypeVar("T")
 
 
 class ReadyLine(Generic[T]):
-    """First come, first served. One waiting handler is woken at a time, and it wakes the next one.
+    """A first-in, first-out line of ready items. One waiting handler is woken at a time, and it wakes the
+    next one.
 
-    So a handler that never waits serves a whole pull alone, without a wake-up for each message; as soon as it
-    waits for something, the next one goes on with the rest.
+    A handler that never awaits thus serves a whole pull alone, without a wake-up for each message; as soon as
+    it awaits something, the next handler continues with the rest.
     """
 
     __slots__ = ("_waiting", "_waking", "closed", "items")
@@ -34,7 +35,7 @@ class ReadyLine(Generic[T]):
         self.wake()
 
     def pop(self) -> T | None:
-        """The next item; None when there is none, or the line is closed."""
+        """The next item; None if the line is empty or closed."""
         items = self.items
         if not items or self.closed:
             return None
@@ -44,13 +45,13 @@ class ReadyLine(Generic[T]):
         return item
 
     def take_all(self) -> list[T]:
-        """Remove and return everything."""
+        """Remove and return all items."""
         found = list(self.items)
         self.items.clear()
         return found
 
     def wake(self) -> None:
-        """Let a waiting handler look, unless one is about to."""
+        """Wake one waiting handler, unless a woken one has not run yet."""
         while self._waiting and not self._waking:
             future = self._waiting.popleft()
             if not future.done():
@@ -58,7 +59,7 @@ class ReadyLine(Generic[T]):
                 self._waking = True
 
     async def wait(self) -> None:
-        """Return when it may be worth looking."""
+        """Return when the line may have an item, or is closed."""
         if self.items or self.closed:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,7 +70,7 @@ class ReadyLine(Generic[T]):
             if future in self._waiting:
                 self._waiting.remove(future)
             elif not future.cancelled():
-                # The cancelled waiter had been woken and takes nothing: wake another one.
+                # The cancelled handler was woken but takes no item: wake another one.
                 self._waking = False
                 self.wake()
             raise

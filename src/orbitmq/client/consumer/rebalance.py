@@ -1,4 +1,4 @@
-"""Rebalancing: the queues of this member follow changes of the group and of the routes."""
+"""Rebalancing: adapts the queues of this member to changes of the group and of the routes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ log = logging.getLogger("orbitmq.client")
 T = TypeVar("T")
 
 INTERVAL_S = 20.0
-# Pause before the next round when one could not be completed (no member list, no offset).
+# Pause before the next round after an incomplete one (no member list, no offset).
 RETRY_S = 1.0
-# A queue that another member may have had until now is taken over after this: brokers notify that member of
-# the change at the same moment, and it commits its offsets meanwhile.
+# Delay before this member takes a queue that another member may still have: brokers notify both members of
+# the change at the same moment, and the other one commits its offsets in this time.
 HAND_OVER_S = 0.25
 # Twice the time for which an assigning broker caches the routes.
 LATE_ROUTE_S = 10.0
 
 
 class QueueOwner(Protocol):
-    """Takes queues and drops them, as the rebalancer decides."""
+    """Takes and drops queues, by the rebalancer's decisions."""
 
     def assigned(self, topic: str) -> set[MessageQueue]: ...
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue; returns False when it has to be tried again."""
+        """Begin to consume a queue; returns False if the rebalancer has to try again."""
         ...
 
     async def drop(self, queue: MessageQueue) -> None: ...
@@ -47,22 +47,22 @@ class PulledOwner(QueueOwner, Protocol):
     def topics(self) -> Iterable[str]: ...
 
     def chosen(self, topic: str) -> set[MessageQueue] | None:
-        """The queues of a topic that the user chose; None: they are shared with the group."""
+        """The queues of a topic that the user chose; None: the group's members share the topic."""
         ...
 
     def left_to_others(self, queues: Iterable[MessageQueue]) -> None:
-        """Take the queues of a topic that exist and belong to other members."""
+        """Receive the topic's queues that exist and belong to other members."""
         ...
 
 
 class Rebalancer:
     """Decides which queues this member has: after each change, and every 20 s.
 
-    Queues that the user chose are only taken; nothing is decided about them.
+    Queues that the user chose are taken without a decision.
 
     Args:
-        owner: pulls queues.
-        popped: pops the queues that the broker wants popped; None when the consumer cannot.
+        owner: the owner of the pulled queues.
+        popped: the owner of the queues that the broker assigns for popping; None if the consumer cannot pop.
         allocate: the strategy of the group, or ``ByBroker``; None: every member has all queues
             (broadcasting).
         changed: called after each round of a topic.
@@ -86,7 +86,7 @@ class Rebalancer:
         self._allocate = allocate
         self._changed = changed
         self._wake = asyncio.Event()
-        # When the assigning broker left out a queue of the routes for the first time.
+        # The time at which the assigning broker first left out a queue of the routes, in monotonic seconds.
         self._left_out: dict[MessageQueue, float] = {}
 
     def soon(self) -> None:
@@ -94,13 +94,14 @@ class Rebalancer:
         self._wake.set()
 
     async def run(self) -> None:
-        """The loop of rounds."""
+        """Run rounds until cancelled."""
         while True:
             self._wake.clear()
             try:
                 complete = await self.once()
             except Exception:
-                # The loop goes on after any error: without it the group would stop consuming sooner or later.
+                # The loop continues after any error: without it this member would never again take or drop a
+                # queue.
                 log.exception("rebalance of group %s failed", self._group)
                 complete = False
             await self._wait(INTERVAL_S if complete else RETRY_S)
@@ -126,7 +127,7 @@ class Rebalancer:
                 return await self._take_from_broker(topic, route, self._allocate.strategy)
             members = await self._members(route) if self._allocate is not None else []
         except TopicNotFoundError:
-            # The shared core looks for its route twice a second, and calls back when there is one.
+            # The shared core requests the route twice a second, and calls back when there is one.
             return True
         except OrbitError as error:
             log.info("group %s cannot share the queues of %s now: %s", self._group, topic, error)
@@ -134,7 +135,7 @@ class Rebalancer:
         if self._allocate is None:
             return await self._change(route, {self._owner: set(route.subscribe)}, shared=False)
         if self._client.client_id not in members:
-            # The broker does not list this member, so the others share without it.
+            # The broker does not list this member, so the other members share the queues without it.
             await self._client.heartbeat()
             return False
         wanted = set(self._allocate(self._client.client_id, sorted(route.subscribe), members))
@@ -174,7 +175,9 @@ class Rebalancer:
         return all(taken)
 
     def _note_left_out(self, topic: str, queues: set[MessageQueue]) -> None:
-        """Keep a queue that the broker leaves out for a while: it may see a new route later than we do."""
+        """Record which queues the broker leaves out: they are kept for a while, since it may see a new route
+        later than this member.
+        """
         now = self._client.runtime.clock.monotonic()
         old = {queue: since for queue, since in self._left_out.items() if queue.topic == topic}
         for queue in old.keys() - queues:
@@ -187,7 +190,7 @@ class Rebalancer:
         return await self._of_first(route, lambda address: self._calls.members(address, self._group))
 
     async def _of_first(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
-        """The assignment from the first broker of the topic that answers."""
+        """The result of ``ask`` from the first broker of the topic that answers."""
         last: Exception | None = None
         for members in route.addresses.values():
             for _, address in sorted(members.items()):

@@ -1,4 +1,4 @@
-"""Receiving by pop: the order of brokers that are asked, the waiting, and messages that come late."""
+"""Receiving by pop: the order in which brokers are asked, the waiting, and late answers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from orbitmq.runtime.tasks import outcome
 
 # Pause before the next try when no broker can be asked.
 PAUSE_S = 0.2
-# With several places, the next one is asked when one has not answered for this long.
+# With several places, the next place is asked when one has not answered within this time.
 PATIENCE_S = 0.2
-# Brokers count in milliseconds.
+# Shortest wait worth a request: brokers count in milliseconds.
 LEAST_WAIT_S = 0.001
 
 Popped: TypeAlias = tuple[ReceivedMessage, Receipt]
@@ -36,8 +36,8 @@ class _Pop:
     """A pop that was sent.
 
     Attributes:
-        sent_s: when it was sent, by the monotonic clock: the invisible time begins then, or a little later.
-        held: it waits at the broker, so the invisible time begins when messages come.
+        sent_s: time of the request, in monotonic seconds: the invisible time begins then, or a little later.
+        held: the request waits at the broker, so the invisible time begins when messages arrive.
     """
 
     place: Place
@@ -50,10 +50,11 @@ class _Pop:
 
 
 class Receiving:
-    """Asks the brokers of all that a consumer subscribes to, one place after the other.
+    """Pops from the brokers of all subscribed topics, one place (topic and broker) after the other.
 
     A place that does not answer does not delay the others: after ``PATIENCE_S`` the next one is asked. The
-    slow place is not asked again before it has answered; the receive of that moment gets the answer.
+    slow place is not asked again before it has answered; the receive call that runs at that time gets the
+    answer.
     """
 
     def __init__(
@@ -83,11 +84,11 @@ class Receiving:
         self._attempts = 0
 
     def forget(self, topic: str) -> None:
-        """Forget the requests of a topic whose subscription was changed or removed."""
+        """Drop the waiting requests of a topic whose subscription was changed or removed."""
         self._notices.forget(topic)
 
     async def close(self) -> None:
-        """End all requests; messages that came and were not received are given back."""
+        """End all requests; messages that arrived and were not received are given back."""
         await self._notices.close()
         for pop in list(self._late):
             self._give_back(pop)
@@ -97,7 +98,7 @@ class Receiving:
     async def receive(
         self, max_messages: int, invisible_s: float, wait_s: float, *, renew_s: float
     ) -> list[Lease]:
-        """See :meth:`SimpleConsumer.receive`; messages are renewed for ``renew_s``."""
+        """See :meth:`SimpleConsumer.receive`; the leases of the messages are renewed for ``renew_s``."""
         self._life.check_here()
         if not (self._filters or self._patterns):
             raise ValidationError("subscribe to a topic before receiving")
@@ -112,7 +113,8 @@ class Receiving:
             failure = failed or failure
             if found:
                 return found
-            self._life.check_here()  # a client closed meanwhile would be asked in vain until the deadline
+            # without this check a client closed meanwhile would be asked in vain until the deadline
+            self._life.check_here()
             told_before, told = told, False
             if len(places) > 1:
                 silent = {pop.place: pop.answer for pop in self._late}
@@ -124,8 +126,8 @@ class Receiving:
                     raise failure
                 if deadline - now < LEAST_WAIT_S:
                     return found
-            # A place that answers at once is not asked again at once, nor one that announces messages and
-            # then has none for this member.
+            # Pause before repeated requests when the places answered at once, or announced messages and then
+            # had none for this member.
             idle = now - asked < PAUSE_S and (told_before or not told)
             if failure is not None or idle:
                 await self._clock.sleep(min(PAUSE_S, max(0.0, deadline - now)))
@@ -139,10 +141,12 @@ class Receiving:
         renew_s: float,
         attempt: str | None,
     ) -> tuple[list[Lease], OrbitError | None]:
-        """The messages that came late, else those of each place in turn; with a single place, wait there."""
+        """The messages of late answers, else messages of each place in turn; a request to a single place
+        waits there.
+        """
         found, failure = self._come_late(max_messages)
         if found and attempt is not None:
-            # A place would give the same messages again under this attempt id, with other receipts.
+            # The place would return the same messages again for this attempt id, with other receipts.
             return found, failure
         for topic, broker_name in places:
             if len(found) >= max_messages:
@@ -150,10 +154,10 @@ class Receiving:
             left_s = max(0.0, deadline - self._clock.monotonic())
             wait_s = left_s if len(places) == 1 else 0.0
             if wait_s < left_s >= LEAST_WAIT_S and (topic, broker_name) in self._notices:
-                continue  # its request ends when there is a message
+                continue  # a waiting request shows when this place has messages
             wanted = self._filters.get(topic)
             if wanted is None or any(pop.place == (topic, broker_name) for pop in self._late):
-                continue  # unsubscribed meanwhile, or its broker has not answered yet
+                continue  # unsubscribed meanwhile, or an earlier pop of this place is not answered yet
             answer = self._pops.pop(
                 self._options,
                 topic,
@@ -178,7 +182,7 @@ class Receiving:
                 await asyncio.wait([pop.answer], timeout=None if len(places) == 1 else PATIENCE_S)
             except asyncio.CancelledError:
                 give_back(found)
-                # The pop's caller is gone: give its messages to other members at once.
+                # Nobody receives this pop's messages: give them to other members at once.
                 pop.answer.add_done_callback(partial(self._give_back, pop))
                 raise
             if not pop.answer.done():
@@ -190,7 +194,7 @@ class Receiving:
         return found, failure
 
     def _come_late(self, most: int) -> tuple[list[Lease], OrbitError | None]:
-        """The messages from late answers, with most of their invisible time left."""
+        """The messages of late answers that have most of their invisible time left."""
         found: list[Lease] = []
         failure: OrbitError | None = None
         for pop in [one for one in self._late if one.answer.done()]:
@@ -216,13 +220,13 @@ class Receiving:
         give_back(self._opened(pop))
 
     def _opened(self, pop: _Pop) -> list[Lease]:
-        """The messages of a pop; none when it failed, or was not answered.
+        """The messages of a pop; none if it failed or was cancelled.
 
-        A message whose tag has only the hash of a wanted tag is acknowledged, or it would come again without
-        end.
+        A message whose tag only shares its hash with a wanted tag is acknowledged: otherwise it would be
+        delivered again without end.
         """
-        # While the pop waited at the broker the messages were not this consumer's; a slightly early time is
-        # safe.
+        # While the pop waited at the broker, the invisible time had not begun. For a pop that did not wait,
+        # the time of its request is the safe, early bound.
         since_s = self._clock.monotonic() if pop.held else pop.sent_s
         found: list[Lease] = []
         for message, receipt in outcome(pop.answer) or ():
@@ -236,7 +240,7 @@ class Receiving:
         return found
 
     async def _places(self) -> tuple[list[Place], OrbitError | None]:
-        """The topics and brokers to ask, in turn from another start each time."""
+        """The topics and brokers to ask, in an order that rotates from call to call."""
         places: list[Place] = []
         failure: OrbitError | None = None
         for topic in list(self._filters):

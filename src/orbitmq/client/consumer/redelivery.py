@@ -17,12 +17,12 @@ from orbitmq.message.way import without
 
 log = logging.getLogger("orbitmq.client")
 
-# After this a message that no broker took back is given to the user's code again (CR-09).
+# The pause before a message that no broker took back is given to the user's code again (CR-09).
 LOCAL_RETRY_S = 5.0
 ORDERED_MAX_RECONSUME_TIMES = 2**31 - 1
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
-# Properties that must not decide about a message sent to a retry topic.
+# Properties that must not affect a message sent to a retry topic.
 _NOT_SENT_ANEW = (
     way.DELAYS
     | way.NOT_IN_A_NEW_WAIT
@@ -40,7 +40,7 @@ def restore_topic(message: ReceivedMessage, group: str, namespace: Namespace) ->
 
 
 class TakesBack(Protocol):
-    """Takes back messages that a listener did not finish."""
+    """A way to send back messages that a listener did not finish."""
 
     async def send_back(
         self,
@@ -49,15 +49,15 @@ class TakesBack(Protocol):
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Have a message delivered again; False when the consumer has to keep it."""
+        """Have a message delivered again; False if the consumer has to keep it."""
         ...
 
 
 class RedeliveryPolicy(TakesBack, Protocol):
-    """Takes back messages, and moves failed ones out of an ordered queue."""
+    """A way to send messages back, and to move failed ones out of an ordered queue."""
 
     async def give_up(self, message: ReceivedMessage, *, dead: bool) -> bool:
-        """Move a message out of its queue; False when it has to be kept. ``dead``: as a dead letter."""
+        """Move a message out of its queue, with ``dead`` as a dead letter; False if it has to be kept."""
         ...
 
 
@@ -79,12 +79,13 @@ class Discard:
 
 
 class Redelivery:
-    """Sends messages back so that the group gets them again, later and later, and in the end as dead letters.
+    """Sends messages back, so that the group gets them again with growing delays, and at last makes them dead
+    letters.
 
     Args:
-        send: sends a message to the retry topic when the broker that has it does not take it back.
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14). None
-            leaves it to the group's setting at the broker, as far as the broker is new enough (SB-17).
+        send: sends a message to the retry topic if its broker does not take it back.
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter (CR-14). None:
+            the group's setting at the broker decides, if the broker is new enough (SB-17).
     """
 
     def __init__(
@@ -108,13 +109,13 @@ class Redelivery:
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Give a message to a broker for a later delivery; returns whether one took it.
+        """Give a message to a broker for a later delivery; returns whether a broker took it.
 
         Args:
-            delay_level: 0 lets the broker decide by the number of deliveries, above 0 is that level of the
-                delay table, below 0 makes it a dead letter at once (CR-13).
-            delay_s: seconds until it comes again, for a broker that has timers; others go by the level.
-            reason: why, for the dead letter.
+            delay_level: 0: the broker chooses by the number of deliveries; above 0: a level of the delay
+                table; below 0: a dead letter at once (CR-13).
+            delay_s: seconds until the next delivery, for a broker with timers; other brokers use the level.
+            reason: the reason of the failure, kept in the dead letter.
         """
         if self._calls.has_acting_master(message.broker_name) and not isinstance(message, UnreadableMessage):
             # A slave that acts for its master does not take messages back, so it is not asked.
@@ -131,18 +132,19 @@ class Redelivery:
         """Move a message out of an ordered queue to the retry topic, where the broker makes it a dead letter.
 
         Args:
-            dead: by the broker that has it, from its own copy (CR-13).
+            dead: have the message's broker make the dead letter, from its own copy (CR-13).
         """
         return await (self.send_back(message, DEAD_LETTER_LEVEL) if dead else self._send_anew(message))
 
     async def _send_anew(self, message: ReceivedMessage) -> bool:
-        """A normal message to the retry topic, which any broker may take (CR-08)."""
+        """Send a copy as a normal message to the retry topic, which any broker may take (CR-08)."""
         if isinstance(message, UnreadableMessage):
             log.warning("%s cannot be read, so only its broker could send it again", message.message_id)
             return False
-        # WAIT: a broker wrote it into the copy of an earlier retry; this send must wait for disk and slaves.
+        # WAIT is left out: a broker wrote it into the copy of an earlier retry, while this send must wait for
+        # disk and slaves.
         properties = without(message.properties, _NOT_SENT_ANEW)
-        # In a first delivery these come from the sender, which may have sent on a retried message.
+        # In a first delivery the sender set these properties, if it forwarded a retried message.
         if not message.reconsume_times or property_names.ORIGIN_MESSAGE_ID not in properties:
             properties[property_names.ORIGIN_MESSAGE_ID] = message.offset_message_id
         properties[property_names.RETRY_TOPIC] = self._namespace.full(message.topic)
@@ -161,14 +163,14 @@ class Redelivery:
 
 
 class StaysHere:
-    """Failed messages of queues that the user has chosen, which no other member of the group reads.
+    """The redelivery policy of queues that the user has chosen, which no other member of the group reads.
 
-    They wait here and come again from here: the group's retry topic is not read for these queues. Only dead
-    letters go to a broker.
+    Failed messages wait in this process and are delivered again from here: the group's retry topic is not
+    read for these queues. Only dead letters go to a broker.
 
     Args:
         redelivery: makes dead letters.
-        max_reconsume_times: deliveries after the first before a message becomes a dead letter; None: no
+        max_reconsume_times: deliveries after the first before a message becomes a dead letter; None for no
             limit.
     """
 
@@ -183,7 +185,9 @@ class StaysHere:
         delay_s: float | None = None,
         reason: str = "",
     ) -> bool:
-        """Make a message a dead letter when the user says so or its deliveries are used up, else keep it."""
+        """Make a message a dead letter if the user rejects it or its deliveries are used up; otherwise keep
+        it.
+        """
         if delay_level >= 0 and (self._max is None or message.reconsume_times < self._max):
             return False
         return await self._redelivery.send_back(message, DEAD_LETTER_LEVEL, reason=reason)
@@ -192,7 +196,7 @@ class StaysHere:
         return await self._redelivery.give_up(message, dead=dead)
 
     def pause_s(self, verdict: Verdict) -> float:
-        """The wait of a kept message before its next delivery."""
+        """The delay of a kept message before its next delivery."""
         if verdict.delay_s is not None:
             return verdict.delay_s
         level = min(verdict.delay_level, len(LEVEL_SECONDS))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM close a consumer instead of ending its process in the middle of its work."""
+"""Ctrl-C and SIGTERM close a consumer, instead of ending its process in the middle of a delivery."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @asynccontextmanager
 async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bool) -> AsyncIterator[None]:
-    """In the block the first signal calls ``close``, a second one cancels it. The block ends when ``close``
-    has.
+    """In the block the first signal calls ``close``, and a second one cancels that call. The block ends when
+    ``close`` has ended.
 
     Raises:
         ClientStateError: not in the main thread.
@@ -51,7 +51,7 @@ async def closing_on_signals(close: Callable[[], Awaitable[None]], *, wanted: bo
 
 @contextmanager
 def _signals_call(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
-    """Inside, each signal calls ``stop`` on the loop.
+    """In the block each signal calls ``stop`` on the loop.
 
     Raises:
         ClientStateError: not in the main thread.
@@ -87,9 +87,10 @@ def _handlers(handler: Callable[[int, FrameType | None], object]) -> Iterator[No
 
 @contextmanager
 def first_signal_calls(stop: Callable[[], T]) -> Iterator[list[T]]:
-    """The same without an event loop: the first signal calls ``stop``, a second one raises KeyboardInterrupt.
+    """Without an event loop: in the block the first signal calls ``stop``, a second one raises
+    KeyboardInterrupt.
 
-    Gives a list that holds the result of ``stop`` once it was called.
+    Yields a list that holds the result of ``stop`` after the call.
 
     Raises:
         ClientStateError: not in the main thread.

@@ -1,4 +1,4 @@
-"""The consumer that asks for messages one request at a time; the broker keeps what is in flight (pop)."""
+"""The consumer that receives messages by single requests; the broker tracks messages in flight (pop)."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ from orbitmq.runtime.tasks import Background, every, failed_itself, outcome
 
 log = logging.getLogger("orbitmq.client")
 
-# How long a request waits at a broker for messages when the caller says nothing.
+# How long a request waits at a broker for messages when the caller names no time.
 WAIT_S = 15.0
 
 
 @refuses_unknown
 class SimpleConsumer(AsyncContext):
-    """Receives messages when asked to. Members need not know of each other: the broker deals messages out.
+    """Receives messages by explicit requests. The broker divides the messages among the members, without a
+    rebalance.
 
-    A message that was received is invisible to the other members of the group for ``invisible_for``.
-    Acknowledged in that time it is done; else it comes again, to any member, and in the end becomes a dead
-    letter::
+    A received message is invisible to the other members of the group for ``invisible_for``. If it is
+    acknowledged in that time, it is done; otherwise it is delivered again, to any member, and after too many
+    deliveries becomes a dead letter::
 
         async with SimpleConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
             consumer.subscribe("orders", tags="new || paid")
@@ -58,28 +59,29 @@ class SimpleConsumer(AsyncContext):
                 ...
                 await consumer.ack(message)
 
-    or message by message; asking for the next one acknowledges the one before, and the invisible time is
-    renewed for as long as the loop works on a message::
+    or message by message; requesting the next message acknowledges the previous one, and the invisible time
+    is renewed while the loop works on a message::
 
             async for message in consumer:
                 ...
 
-    A message can also be settled by itself, from any thread: ``message.ack()``,
-    ``message.retry(delay=30)``, ``message.reject()``, ``async with message.process()``. Such a call returns
-    at once; what it asks for goes to the broker together with others.
+    A message can also be settled by itself, from any thread: ``message.ack()``, ``message.retry(delay=30)``,
+    ``message.reject()``, ``async with message.process()``. Such a call returns at once; the request to the
+    broker is sent together with those of other messages.
 
     Needs brokers of RocketMQ 5 or OrbitMQ.
 
     Args:
         group: the consumer group. Do not use the group of a :class:`Consumer` that pulls.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
-            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
-        client_id: the name by which brokers know this client; each member of a group needs another one. Made
+            or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs its own. Made
             of host, process and a random number by default.
-        consume_from: LAST or FIRST: where a group begins that is new at a broker.
-        invisible_for: seconds, or a timedelta: how long a received message is this consumer's, 0.001 s to
-            3 days.
-        ordered: queue by queue in order: nothing behind a message that is not done.
+        consume_from: LAST or FIRST: where a group that is new at a broker begins.
+        invisible_for: seconds, or a timedelta: how long a received message is invisible to other members,
+            0.001 s to 3 days.
+        ordered: each queue in order: the broker gives out no message of a queue before the earlier ones are
+            done.
         concurrency: handler calls at a time in :meth:`run`, and the threads that plain handlers have.
         batch_size: messages per request in :meth:`run` and iteration, 1 to 32.
         renew_for: how long the invisible time of one message is renewed in :meth:`run` and iteration.
@@ -89,7 +91,7 @@ class SimpleConsumer(AsyncContext):
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
         client: share the connections of another client instance.
         runtime: the machine; the real one by default.
     """
@@ -122,20 +124,20 @@ class SimpleConsumer(AsyncContext):
             self._filter_checks,
         )
         self._user_code = UserCode(self._client.runtime.threads, settings.concurrency)
-        # Whether `run` is under way.
+        # Whether `run` is in progress.
         self._serving = False
-        # Tasks of `run` and of loops: those that wait for messages, and those that handle them.
+        # Tasks of `run` and of the user's loops: those that wait for messages, and those that handle them.
         self._receiving: dict[asyncio.Task[list[Lease]], None] = {}
         self._handling: dict[asyncio.Task[None], None] = {}
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make the consumer known. Subscriptions may be made before or after.
+        """Register the consumer at the brokers. Subscriptions may be made before or after.
 
         Raises:
-            ClientStateError: it was started before, was closed meanwhile, or the client has a consumer of the
-                group already.
+            ClientStateError: the consumer was started before or was closed meanwhile, or the client has a
+                consumer of the group already.
             BrokerError: a broker cannot filter by the SQL92 expression of a subscription.
         """
         with self._life.starting():
@@ -144,7 +146,7 @@ class SimpleConsumer(AsyncContext):
         await self._client.start()
         try:
             await self._filter_checks.check_all(self._filters)
-            self._life.check_here()  # it may have been closed meanwhile
+            self._life.check_here()  # raises if the consumer was closed meanwhile
         except BaseException:
             await self.close()
             raise
@@ -152,10 +154,10 @@ class SimpleConsumer(AsyncContext):
         self._background.spawn(every(self._clock, LOOK_EVERY_S, self._patterns.look, first_s=0), "topics")
 
     async def close(self) -> None:
-        """Let running handler calls end and acknowledgements reach their brokers, then leave.
+        """Let running handler calls end and acknowledgements reach their brokers, then leave the group.
 
-        What is not settled comes again. A cancelled call closes the consumer all the same; a further call
-        waits for that.
+        Unsettled messages are delivered again. A cancelled call closes the consumer all the same; a second
+        call waits until it is closed.
         """
         await self._life.end(self._leave, self._handling)
 
@@ -180,17 +182,17 @@ class SimpleConsumer(AsyncContext):
         """Receive the messages of ``topic``; replaces an earlier subscription to it.
 
         Args:
-            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also those that are
-                made later: they are looked for every 30 s. System topics never match.
+            topic: a name, or ``re.compile(...)`` for all topics whose whole name matches, also topics created
+                later: the search is repeated every 30 s. System topics never match.
             tags: ``*`` for all, else ``a || b``.
             sql: an SQL92 expression over properties instead of tags. The topic's brokers are asked whether
-                they can filter by it: await what this call returns to hear a refusal here; else
-                :meth:`start` or :meth:`receive` raises it.
+                they can filter by it: await this call's result to get a refusal here; otherwise :meth:`start`
+                or :meth:`receive` raises it.
 
         Raises:
-            ValidationError: the topic or the expression cannot be right.
-            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or this one is
-                broken (code 23, with the place of the mistake).
+            ValidationError: the topic or the expression is invalid.
+            BrokerError: when awaited: a broker does not filter by SQL92 expressions (code 1), or the
+                expression is invalid (code 23, with the place of the mistake).
         """
         if isinstance(topic, re.Pattern):
             self._patterns.add(topic, tags, sql)
@@ -219,18 +221,18 @@ class SimpleConsumer(AsyncContext):
     async def receive(
         self, max_messages: int = 16, invisible_for: Duration | None = None, *, wait: Duration = WAIT_S
     ) -> list[ReceivedMessage]:
-        """Up to ``max_messages`` messages of the subscribed topics; an empty list when none came in time.
+        """Up to ``max_messages`` messages of the subscribed topics; an empty list if none arrived in time.
 
         Args:
             max_messages: 1 to 32.
-            invisible_for: for how long they are this consumer's; by default the consumer's own time. It is
-                not renewed by itself, see :meth:`change_invisible`.
-            wait: seconds, or a timedelta: how long to wait when there are none, or no topic matches yet.
+            invisible_for: how long the messages are invisible to other members; by default the consumer's
+                ``invisible_for``. This time is not renewed automatically, see :meth:`change_invisible`.
+            wait: seconds, or a timedelta: how long to wait if there are no messages, or no topic matches yet.
 
         Raises:
             ValidationError: a number is out of its limits, or nothing is subscribed to.
             ClientStateError: not running, or closed meanwhile.
-            OrbitError: no broker gave messages, and at least one failed; of the last failure.
+            OrbitError: no broker returned messages, and at least one failed; the last failure.
         """
         check_number("receive max_messages", max_messages, called="max_messages")
         invisible = self._settings.invisible_for if invisible_for is None else invisible_for
@@ -244,20 +246,21 @@ class SimpleConsumer(AsyncContext):
     # -- settling --------------------------------------------------------------------------------------
 
     async def ack(self, message: ReceivedMessage) -> Settled:
-        """This message is done; returns when its broker knows.
+        """Acknowledge this message; returns when its broker has answered.
 
         Returns:
-            DONE; ALREADY when it was settled before; GONE when its invisible time is over: it comes again.
+            DONE; ALREADY when it was settled before; GONE when its invisible time is over, so that it is
+                delivered again.
 
         Raises:
             OrbitError: the broker did not answer until its invisible time was over.
-            ClientStateError: the message did not come from a consumer that looks after it, or this one was
-                closed before the broker answered.
+            ClientStateError: no consumer holds a lease of the message, or this consumer was closed before the
+                broker answered.
         """
         return await self._settle(message, ACK)
 
     async def ack_all(self, messages: Sequence[ReceivedMessage]) -> list[Settled]:
-        """As :meth:`ack` for each of them, with one request for each broker."""
+        """Acknowledge these messages as :meth:`ack` does, with one request per broker."""
         return list(await asyncio.gather(*(self._settle(message, ACK) for message in messages)))
 
     async def retry(
@@ -268,14 +271,15 @@ class SimpleConsumer(AsyncContext):
         delay: Duration | None = None,
         reason: str = "",
     ) -> Settled:
-        """Have this message come again, as :meth:`message.retry()
-        <orbitmq.message.model.ReceivedMessage.retry>`; returns as :meth:`ack`."""
+        """Have this message delivered again, as :meth:`message.retry()
+        <orbitmq.message.model.ReceivedMessage.retry>`; returns as :meth:`ack`.
+        """
         if delay is not None:
             check_number("invisible_for", delay, called="delay")
         return await self._settle(message, retry_verdict(delay_level, delay, reason))
 
     async def reject(self, message: ReceivedMessage, reason: str = "") -> Settled:
-        """Make this message a dead letter (``%DLQ%group``); as :meth:`ack`."""
+        """Make this message a dead letter (``%DLQ%group``); returns as :meth:`ack`."""
         return await self._settle(message, Verdict(Ending.REJECT, -1, reason=reason))
 
     async def _settle(self, message: ReceivedMessage, verdict: Verdict) -> Settled:
@@ -303,7 +307,7 @@ class SimpleConsumer(AsyncContext):
         return await self._leases.change(lease, as_seconds(invisible_for))
 
     def _lease(self, message: ReceivedMessage) -> Lease | None:
-        """The delivery of a message, ``None`` when it has ended."""
+        """The lease of a message, ``None`` if the message is already settled."""
         self._life.check_here()
         check_received(message)
         owner = getattr(message, "owner", None)
@@ -318,9 +322,10 @@ class SimpleConsumer(AsyncContext):
         """The messages one by one, until the consumer closes; their invisible time is renewed meanwhile.
 
         Args:
-            auto_ack: asking for the next message acknowledges the one before, unless it is settled. The one
-                in flight when the loop is left may still be settled, or comes again when its time is over;
-                without ``auto_ack`` it is renewed like those before it. Those behind it are given back.
+            auto_ack: requesting the next message acknowledges the previous one, unless it was settled. When
+                the loop is left, the message in flight may still be settled, or is delivered again when its
+                invisible time is over; without ``auto_ack`` its lease is renewed like those of earlier
+                messages. Messages that the loop has not reached are given back.
 
         Raises:
             ClientStateError: the consumer is not running.
@@ -335,11 +340,12 @@ class SimpleConsumer(AsyncContext):
                         yield lease.message
                     except GeneratorExit:
                         if auto_ack:
-                            lease.renew_until = 0.0  # the user's loop was left
+                            lease.renew_until = 0.0  # the user's loop was left at this message
                         raise
                     if auto_ack and is_open(lease.message):
                         settle(lease.message, ACK)
-                    # The user's loop may contain no await: here acknowledgements and renewals are sent.
+                    # The user's loop may contain no await: this one lets acknowledgements and renewals be
+                    # sent.
                     await asyncio.sleep(0)
             finally:
                 give_back(leases)
@@ -347,8 +353,9 @@ class SimpleConsumer(AsyncContext):
     async def run(self, handler: Handler, *, stop_on_signals: bool = False) -> None:
         """Give every message to ``handler``, ``concurrency`` at a time, until the consumer closes.
 
-        The handler's return acknowledges, unless it settled the message; an exception means again, later each
-        time. The invisible time is renewed while a message waits or is handled, ``renew_for`` at most.
+        When the handler returns, the message is acknowledged, unless the handler settled it; when it raises,
+        the message is delivered again, with a delay that grows. The invisible time is renewed while a message
+        waits or is handled, ``renew_for`` at most.
 
         Args:
             handler: async or plain; a plain one runs in a thread.
@@ -380,8 +387,7 @@ class SimpleConsumer(AsyncContext):
                     await free.enter()
                     self._begin(handling, leases.pop(0), call, free)
             finally:
-                # Cancelled: no handler has these messages any more, so their invisible time must not be
-                # renewed.
+                # After a cancellation no handler has these messages, so their leases must not be renewed.
                 give_back(leases)
 
     def _begin(self, handling: asyncio.TaskGroup, lease: Lease, call: Call, free: Line) -> None:
@@ -394,7 +400,7 @@ class SimpleConsumer(AsyncContext):
             give_back([lease])
 
     async def _receive_again(self) -> list[Lease]:
-        """Messages for :meth:`run` and iteration; failures are logged, and tried again."""
+        """Messages for :meth:`run` and iteration; failures are logged, and the request is repeated."""
         settings = self._settings
         while self._life.running:
             receiving = asyncio.ensure_future(
@@ -409,7 +415,7 @@ class SimpleConsumer(AsyncContext):
             try:
                 found = await receiving
             except ValidationError:
-                await self._clock.sleep(PAUSE_S)  # nothing is subscribed to yet
+                await self._clock.sleep(PAUSE_S)  # without a subscription there is nothing to request yet
             except ClientStateError:
                 break
             except OrbitError as error:
@@ -417,9 +423,10 @@ class SimpleConsumer(AsyncContext):
                 await self._clock.sleep(PAUSE_S)
             except asyncio.CancelledError as error:
                 if not failed_itself(error):
-                    give_back(outcome(receiving) or ())  # these came with the cancellation
+                    # these messages arrived together with the cancellation
+                    give_back(outcome(receiving) or ())
                     raise
-                break  # by close()
+                break  # close() cancelled the request
             else:
                 if found:
                     return found

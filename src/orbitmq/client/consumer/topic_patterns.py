@@ -1,4 +1,4 @@
-"""Subscriptions by pattern: finds the topics that match, also those that are made later."""
+"""Subscriptions by pattern: finds the topics that match, topics created later included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.client")
 
-# As long as clients take to see a changed route (pollNameServerInterval).
+# The time that clients take to see a changed route (pollNameServerInterval).
 LOOK_EVERY_S = 30.0
 
 
@@ -24,8 +24,8 @@ class TopicPatterns:
     """The patterns of one consumer.
 
     Args:
-        subscribed: the full names of the topics that the consumer is subscribed to. One that is named by
-            itself keeps its own subscription.
+        subscribed: the full names of the topics that the consumer is subscribed to. A topic with a
+            subscription by name keeps that one.
         subscribe: called with a topic that matches, the tags and the SQL92 expression.
     """
 
@@ -39,7 +39,7 @@ class TopicPatterns:
         self._subscribed = subscribed
         self._subscribe = subscribe
         self._wanted: dict[re.Pattern[str], tuple[str, str | None]] = {}
-        # By pattern, the topics that it was the first to match.
+        # For each pattern, the topics that it was the first to match.
         self._found: dict[re.Pattern[str], set[str]] = {}
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class TopicPatterns:
         """Look for topics that match from the next :meth:`look` on.
 
         Raises:
-            ValidationError: the tags or the expression cannot be right, or the pattern is one of bytes.
+            ValidationError: the tags or the expression is invalid, or the pattern is a bytes pattern.
         """
         if not isinstance(pattern.pattern, str):
             raise ValidationError(f"topic must be a string or a pattern of one, got {pattern!r:.80}")
@@ -58,12 +58,12 @@ class TopicPatterns:
         self._found.setdefault(pattern, set())
 
     def remove(self, pattern: re.Pattern[str]) -> set[str]:
-        """Look for this pattern no longer; returns the topics that were subscribed to because of it."""
+        """Remove this pattern; returns the topics whose subscription it made."""
         self._wanted.pop(pattern, None)
         return self._found.pop(pattern, set())
 
     async def look(self) -> None:
-        """Subscribe to the topics that match now. Name servers that do not answer are asked the next time."""
+        """Subscribe to the topics that match now. If no name server answers, the next look tries again."""
         if not self._wanted:
             return
         try:
@@ -82,11 +82,11 @@ class TopicPatterns:
                     self._subscribe(topic, tags, sql)
 
     async def _topics(self) -> list[str]:
-        """The users' topics inside the namespace, by their short names."""
+        """The topics of users inside the namespace, by their names without it."""
         name_servers = self._membership.client.name_servers
         command = partial(Command, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         known = await name_servers.ask(command, TopicList.decode)
-        # Brokers have a topic for each cluster and one for themselves.
+        # Brokers have one topic named after each cluster and one named after themselves.
         cluster = await name_servers.cluster_info()
         servers = {*cluster.broker_addr_table, *cluster.cluster_addr_table}
         namespace = self._membership.namespace
@@ -94,7 +94,8 @@ class TopicPatterns:
         return [
             name
             for name, full in named
-            if NAMESPACE_SEPARATOR not in name  # of another namespace, or a group's retries or dead letters
+            # topics of another namespace, and retry and dead letter topics of groups
+            if NAMESPACE_SEPARATOR not in name
             and namespace.full(name) == full
             and topic_fault(name) is None
             and name not in servers

@@ -1,1 +1,1 @@
-"""Shared by producers and consumers: routes, name servers, the calls to brokers."""
+"""The core shared by producers and consumers: routes, name servers, the calls to brokers."""

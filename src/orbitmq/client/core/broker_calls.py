@@ -55,15 +55,16 @@ from orbitmq.wire.versions import V4_9_3
 
 SEND_BACK_TIMEOUT_MS = 5000
 MAX_REASON = 300  # characters of the reason of a failure
-# The limit that older brokers get when the user chose none; without one they fail (SB-17).
+# The limit sent to older brokers when the user chose none; without a limit they fail (SB-17).
 LIMIT_FOR_OLD_BROKERS = 16
 LOCK_TIMEOUT_MS = 1000
-# How much longer than the broker's suspension a pull may take: its clock starts when the request arrives.
+# How much longer than the broker's suspension a pull may take: the suspension begins when the request
+# arrives.
 PULL_MARGIN_MS = 15_000
 
 
 class PullStatus(Enum):
-    """The result of a pull (wire names in brackets)."""
+    """The result of a pull, with the names of the wire protocol in the comments."""
 
     FOUND = auto()
     NO_NEW = auto()  # PULL_NOT_FOUND
@@ -84,7 +85,7 @@ _NO_LITE = frozenset({int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), int(Response
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to a pull. Offsets are those of the queue at the broker."""
+    """The answer to a pull. All offsets are those of the queue at the broker."""
 
     status: PullStatus
     messages: Sequence[ReceivedMessage]
@@ -100,11 +101,11 @@ class PullOptions:
 
     Attributes:
         group: the consumer group.
-        max_messages: at most this many messages per pull; brokers give 32 by default.
-        suspend_ms: how long the broker may hold the request when there is nothing.
-        commits: pulls also commit the group's offset; not in broadcasting.
-        lite: as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that allow such pulls.
-        with_filter: the filter goes with each pull, whatever subscription the broker knows of the group.
+        max_messages: at most this many messages per pull; brokers return at most 32 by default.
+        suspend_ms: how long the broker may hold the request when there is no message.
+        commits: whether pulls also commit the group's offset; False in broadcasting.
+        lite: pull as a lite pull consumer (LITE_PULL_MESSAGE), from brokers that allow such pulls.
+        with_filter: each pull carries its filter, which overrides the group's subscription at the broker.
     """
 
     group: str
@@ -123,7 +124,7 @@ class Filter:
         expression: ``*``, ``a || b``, or SQL92.
         kind: TAG or SQL92.
         tags: the wanted tags; empty for all. Brokers filter by hash, so the client compares the text.
-        version: milliseconds of the last change.
+        version: time of the last change, in milliseconds since the epoch.
     """
 
     expression: str = "*"
@@ -142,7 +143,7 @@ class QueueOffset:
 
     Attributes:
         made_at: the creation stamp of the queue's topic, which differs from that of a deleted topic of the
-            same name. Empty: the broker has none, or is one of Apache's. None: no broker was asked.
+            same name. Empty if the broker sends none, as Apache's brokers do; None if no broker was asked.
     """
 
     offset: int
@@ -154,14 +155,14 @@ class BrokerCalls:
 
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
-        # Brokers that take plain pulls only.
+        # Addresses of brokers that accept plain pulls only.
         self._without_lite: set[str] = set()
 
     async def address_of(self, queue: MessageQueue, broker_id: int = 0) -> tuple[str, bool]:
         """The address to read ``queue`` from, and whether that is a slave.
 
         Raises:
-            TopicNotFoundError: the route does not name the broker (any more).
+            TopicNotFoundError: the route does not name the broker.
             NameServerError: the route is unknown and no name server answers.
         """
         route = await self._client.find_route(queue.topic, for_send=False)
@@ -178,17 +179,18 @@ class BrokerCalls:
         return self._client.has_acting_master(broker_name)
 
     async def members(self, address: str, group: str) -> list[str]:
-        """Client ids of the group's members that this broker knows, sorted."""
+        """Client ids of the group's members that are connected to this broker, sorted."""
         answer = await self._client.invoke(
             address, GetConsumerListByGroupRequest(consumer_group=group).command()
         )
-        # RocketMQ's brokers list a member twice while an old connection of it is open.
+        # RocketMQ's brokers list a member twice while it has an old connection still open.
         return sorted(set(GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list))
 
     async def assignment(
         self, address: str, group: str, topic: str, strategy: str
     ) -> list[tuple[MessageQueue, MessageRequestMode]] | None:
-        """The queues that the broker assigns to this member, to pull or to pop; None: it cannot answer now.
+        """The queues that the broker assigns to this member, to pull or to pop; None if it cannot assign at
+        present.
 
         Raises:
             BrokerError, TransportError, BodyError: no answer, or a broker that does not assign.
@@ -206,7 +208,7 @@ class BrokerCalls:
         """The group's committed offset, -1 when it has none.
 
         Args:
-            leader: the address to ask; by default that in the topic's route.
+            leader: the broker's address; by default the one in the topic's route.
         """
         header = QueryConsumerOffsetRequest(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id)
         try:
@@ -233,7 +235,7 @@ class BrokerCalls:
     ) -> Command:
         """Ask the master, or a slave when nothing listens at the master's address (row MO-03).
 
-        A slow master is waited for: its slave may lack the last commits.
+        A slow master is not replaced by its slave, which may lack the last commits.
         """
         address = leader or (await self.address_of(queue))[0]
         try:
@@ -262,7 +264,9 @@ class BrokerCalls:
         return _told(GetMinOffsetResponse.from_ext(answer.ext))
 
     async def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> QueueOffset:
-        """The offset of the first message stored at or after ``timestamp_ms``; the max offset behind all."""
+        """The offset of the first message stored at or after ``timestamp_ms``; the max offset if all are
+        older.
+        """
         address, _ = await self.address_of(queue)
         header = SearchOffsetByTimestampRequest(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
@@ -280,11 +284,11 @@ class BrokerCalls:
         broker_id: int = 0,
         commit_offset: int = -1,
     ) -> Pulled:
-        """Pull once, waiting at the broker for up to ``options.suspend_ms`` when there is nothing.
+        """Pull once, waiting at the broker for up to ``options.suspend_ms`` if there is no message.
 
         Args:
-            broker_id: the member of the broker group that the last answer suggested.
-            commit_offset: commit this offset with the pull; -1: none.
+            broker_id: the replica of the broker that the last answer suggested.
+            commit_offset: commit this offset with the pull; -1 for no commit.
 
         Raises:
             BrokerError: the broker refused; TransportError: no answer; RecordError: a damaged answer.
@@ -313,7 +317,7 @@ class BrokerCalls:
             command = _lite(header)
             answer = await self._client.remoting.request(address, command, timeout_ms)
             if answer.code in _NO_LITE and not refuses_user(answer.code, answer.remark):
-                # The broker is too old for lite pulls, or does not allow them: a plain pull has the same
+                # The broker is too old for lite pulls, or does not allow them: a plain pull gets the same
                 # answer.
                 self._without_lite.add(address)
                 command = header.command()
@@ -343,10 +347,10 @@ class BrokerCalls:
         """Lock queues of one broker for this client, or prolong its locks; returns the locked ones (LK-01).
 
         Args:
-            leader: its address, see :meth:`leader_of`.
+            leader: the broker's address, see :meth:`leader_of`.
 
         Raises:
-            BrokerError, TransportError, BodyError: unknown whether the broker locked them.
+            BrokerError, TransportError, BodyError: it is unknown whether the broker locked the queues.
         """
         body = LockBatchRequestBody(group, self._client.client_id, mq_set=set(queues))
         command = LockBatchMqRequest().command(body.encode())
@@ -360,10 +364,10 @@ class BrokerCalls:
         await self._client.invoke(leader, command, LOCK_TIMEOUT_MS)
 
     def leader_of(self, broker_name: str, topic: str = "") -> str:
-        """Address of a broker's master, or of the slave that acts for it, from any known route.
+        """The address of a broker's master, or of its acting master, from any known route.
 
         Raises:
-            TopicNotFoundError: no route names one.
+            TopicNotFoundError: no known route names a master of this broker.
         """
         address = self._client.master_of(broker_name, topic)
         if address is None:
@@ -371,10 +375,11 @@ class BrokerCalls:
         return address
 
     async def recall(self, group: str, topic: str, handle: str, timeout_ms: int) -> str:
-        """Take back a message that waits for its time (RECALL_MESSAGE); returns its unique id.
+        """Recall a timer message before its delivery time (RECALL_MESSAGE); returns its unique id.
 
         Raises:
-            ValidationError: not a handle; BrokerError, TransportError, TopicNotFoundError: not done.
+            ValidationError: ``handle`` is no recall handle; BrokerError, TransportError, TopicNotFoundError:
+                the message was not recalled, or that is unknown.
         """
         try:
             broker_name = RecallHandle.decode(handle).broker_name
@@ -385,11 +390,11 @@ class BrokerCalls:
         return RecallMessageResponse.from_ext(answer.ext).msg_id
 
     def group_limit(self, chosen: int | None, address: str | None = None) -> int | None:
-        """The limit of deliveries for a request; None: the broker takes the group's setting (SB-17).
+        """The limit of deliveries for a request; None: the group's setting at the broker applies (SB-17).
 
         Args:
             chosen: the user's limit.
-            address: of the broker; None when it is any of them.
+            address: the broker's address; None for a request that may go to any broker.
         """
         if chosen is not None or self._client.broker_version(address) >= V4_9_3:
             return chosen
@@ -408,11 +413,11 @@ class BrokerCalls:
         """Have the broker deliver ``message`` again later (CONSUMER_SEND_MSG_BACK, CR-07).
 
         Args:
-            delay_s: seconds, for a broker with timers of ours; Apache's takes ``delay_level``.
-            reason: why; OrbitMQ's brokers keep it in the dead letter.
+            delay_s: the delay in seconds, for OrbitMQ's brokers; Apache's brokers use ``delay_level``.
+            reason: the reason of the failure; OrbitMQ's brokers keep it in the dead letter.
 
         Raises:
-            BrokerError, TransportError, TopicNotFoundError: it did not take it.
+            BrokerError, TransportError, TopicNotFoundError: the broker did not take the message back.
         """
         address = self.leader_of(message.broker_name)
         header = ConsumerSendMsgBackRequest(
@@ -435,7 +440,7 @@ def _told(answer: TopicOffsetResponse) -> QueueOffset:
 
 
 def _lite(header: PullMessageRequest) -> Command:
-    """The same pull as a request of a lite pull consumer."""
+    """The same pull as a lite pull request."""
     fields = {name: getattr(header, name) for name in header.__struct_fields__}
     fields["sys_flag"] |= PullFlag.LITE_PULL
     return LitePullMessageRequest(**fields).command()

@@ -1,4 +1,4 @@
-"""Leaves out messages that a disk or a network has damaged, and logs them."""
+"""Drops messages that a disk or a network has damaged, and logs them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ log = logging.getLogger(__name__)
 
 
 def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
-    """The messages of an answer whose checksums are right.
+    """The messages of an answer that have the right checksum.
 
-    With a damaged one a handler would get a message that was never sent, or every pull would fail.
-    Another copy of the log may have the message whole.
+    If damaged messages were not dropped, a handler would get a message that was never sent, or every pull
+    would fail. Another replica of the log may have the message undamaged.
 
     Raises:
         RecordError: a record's length is damaged, so the end of the record is not known.
@@ -26,7 +26,7 @@ def whole_messages(body: bytes, broker_name: str) -> list[ReceivedMessage]:
 def messages_of(queue: MessageQueue, body: bytes) -> list[ReceivedMessage]:
     """:func:`whole_messages` of a queue, without messages of another topic that a damaged entry led to.
 
-    Servers may add a namespace: the topic's name is longer in the record then.
+    A server may add a namespace: then the record holds a longer topic name.
     """
     found = []
     for message in whole_messages(body, queue.broker_name):

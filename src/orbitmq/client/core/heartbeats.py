@@ -1,4 +1,6 @@
-"""Heartbeats: they register this client and its groups at the brokers, which send requests only to those."""
+"""Heartbeats: they register this client and its groups at the brokers. A broker sends requests to registered
+clients only.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,27 @@ from orbitmq.wire.refusals import refuses_user
 log = logging.getLogger("orbitmq.client")
 
 HEARTBEAT_S = 30.0
-# First pause before the next heartbeat to a broker whose connection ended; it grows with each failure.
+# First pause before the next heartbeat to a broker after the end of its connection; the pause grows with each
+# failure.
 FIRST_PAUSE_S = 0.5
 
 
 class Heartbeats:
-    """Sends HEART_BEAT to the brokers in use: each 30 s, to new ones, and again to one that was lost.
+    """Sends HEART_BEAT to the brokers in use: every 30 s, to new brokers at once, and again after a lost
+    connection.
 
-    A broker forgets a client when its connection ends. Until the next heartbeat it sends the client no check
-    of a transaction and no change of members (Java: enableHeartbeatChannelEventListener).
+    A broker forgets a client when its connection ends. Until the next heartbeat it sends the client no
+    transaction check and no notice of a change of members (Java: enableHeartbeatChannelEventListener).
 
     Args:
         invoke: one request to a broker and its answer; raises TransportError, BrokerError.
-        brokers: gives the addresses in use.
+        brokers: returns the addresses of the brokers in use.
         producers, consumers: the groups of this client.
 
     Attributes:
         greeted: brokers that answered the last heartbeat on a connection that is still open.
-        told: brokers that got a heartbeat on a connection that is still open, so they may know our groups.
+        told: brokers that were sent a heartbeat on a connection that is still open, so they may have
+            registered this client's groups.
     """
 
     def __init__(
@@ -67,18 +72,18 @@ class Heartbeats:
         self._turn = asyncio.Lock()
 
     def start(self) -> None:
-        """Begin to send them in the background."""
+        """Begin to send heartbeats in the background."""
         self._background.spawn(every(self._runtime.clock, HEARTBEAT_S, self.send), "heartbeat")
 
     async def send(self, *, only_new: bool = False) -> None:
         """Send HEART_BEAT to the brokers; returns when they have answered or failed.
 
         Args:
-            only_new: leave out brokers that had a heartbeat since they appeared.
+            only_new: leave out brokers that have had a heartbeat on their present connection.
         """
         if only_new and not self._brokers() - self.greeted and not self._turn.locked():
             return
-        # A call during a heartbeat waits for its end, when the brokers know this client.
+        # A call during a heartbeat waits for its end: then the brokers have registered this client.
         async with self._turn:
             await self._send(only_new)
 
@@ -116,7 +121,9 @@ class Heartbeats:
             log.log(logging.WARNING if new else logging.INFO, "heartbeat to %s failed: %s", address, error)
 
     def refusal(self) -> NotPermittedError | None:
-        """How a broker refused the last heartbeat because of this client's keys or rights, if one did."""
+        """The refusal if a broker refused the last heartbeat because of this client's keys or rights; else
+        None.
+        """
         brokers = self._brokers()
         for address, error in self._refused.items():
             if (
@@ -128,19 +135,23 @@ class Heartbeats:
         return None
 
     def version(self, address: str | None = None) -> int:
-        """The protocol version of a broker, or the oldest of all; 0: not known yet."""
+        """The protocol version of a broker, or the oldest of all brokers; 0 if it is not known yet."""
         if address is not None:
             return self._versions.get(address, 0)
         return min((self._versions.get(known, 0) for known in self._brokers()), default=0)
 
     def lost(self, address: str) -> None:
-        """The connection to a broker ended: greet it again, as long as a route names it."""
+        """Handle the end of the connection to a broker: send it a heartbeat again, as long as a route names
+        it.
+        """
         if self.forget(address) and address not in self._again:
             self._again.add(address)
             self._background.spawn(self._greet_again(address), f"greet {address} again")
 
     def forget(self, address: str) -> bool:
-        """The connection to a broker ended, so it has forgotten this client; whether it had been greeted."""
+        """Forget a broker whose connection ended, since it has forgotten this client; returns whether it had
+        been greeted.
+        """
         greeted = address in self.greeted
         self.greeted.discard(address)
         self.told.discard(address)

@@ -1,4 +1,4 @@
-"""Where programs without code of their own (the command line, Spark's options) take keys and TLS from."""
+"""The sources of keys and TLS for programs without code of their own (the command line, Spark's options)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.transport.identity import Identity
 from orbitmq.wire.signing import Credentials, Secret
 
 _KEYS: Final = ("accessKey", "secretKey", "securityToken")
-# By the field of Tls: the name of the option.
+# For each field of Tls, the name of the option.
 _FILES: Final = {"ca": "tlsCa", "cert": "tlsCert", "key": "tlsKey"}
 _CHECK_HOST: Final = "tlsCheckHost"
 _WORDS: Final = {"true": True, "false": False}
@@ -25,19 +25,20 @@ MAX_FILE_BYTES: Final = 64 * 1024
 def identity_of(
     given: Mapping[str, str], host: HostFacts, called: Mapping[str, str] | None = None
 ) -> Identity:
-    """The identity that options name, and for what they leave out the environment.
+    """The identity that the options name; for missing options the environment counts.
 
-    Keys stand in the options or in one file, whose lines are ``accessKey=...`` and ``secretKey=...``, or with
-    a colon, as in RocketMQ's tools.yml. Options about keys replace all keys of the environment, and a named
-    file those of the variables; so it is with TLS.
+    Keys are in the options or in one file, whose lines are ``accessKey=...`` and ``secretKey=...``, or with a
+    colon, as in RocketMQ's tools.yml. If any option about keys is given, no key of the environment is used,
+    and a named file takes precedence over variables with keys. The options about TLS likewise replace its
+    variables.
 
     Args:
-        given: by the names in :data:`VARIABLES`.
-        called: what errors call these options, where that is another name.
+        given: the options by the names in :data:`VARIABLES`.
+        called: the names of these options in error texts, where they differ.
 
     Raises:
-        ValidationError: half of the keys, a file that cannot be read, or another value than true and false.
-            The text names the option or the variable, and no key.
+        ValidationError: only one of the two keys, a file that cannot be read, or a value other than true and
+            false. The text names the option or the variable, and contains no key.
     """
     options = _Options(given, host, {} if called is None else called)
     return Identity(_credentials(options), _tls(options))
@@ -45,14 +46,18 @@ def identity_of(
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What is given, and the environment instead; ``called``: the names of options in errors."""
+    """The given options, with the environment as the fallback; ``called``: the names of options in error
+    texts.
+    """
 
     given: Mapping[str, str]
     host: HostFacts
     called: Mapping[str, str]
 
     def chosen(self, *names: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The values that are given, else those of the environment; and the names of all in errors."""
+        """The given values of these options, else those of the environment; and the names of all options for
+        error texts.
+        """
         found = {name: self.given[name] for name in names if self.given.get(name)}
         if found:
             return found, {name: self.called.get(name, name) for name in names}
@@ -97,7 +102,7 @@ def _in_file(path: str) -> dict[str, str]:
         at = min((at for sign in "=:" if (at := words.find(sign)) > 0), default=-1)
         name, value = words[:at].strip(), words[at + 1 :].strip()
         if at < 0 or name not in _KEYS:
-            # The line itself is not shown: it may be a key.
+            # The line itself is not shown: it may hold a key.
             raise ValidationError(f"line {number} of {path} is not one of {', '.join(_KEYS)}, = and a value")
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]

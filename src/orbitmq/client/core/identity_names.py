@@ -1,11 +1,11 @@
-"""The names of options about keys and TLS, and the variables of the environment that stand for them."""
+"""The names of options about keys and TLS, and of the environment variables that replace them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# By the name of the option, as Spark's users write it: the variable of the environment.
+# For each option, in the spelling of Spark's users, the environment variable.
 VARIABLES: Final[Mapping[str, str]] = {
     "accessKey": "ORBITMQ_ACCESS_KEY",
     "secretKey": "ORBITMQ_SECRET_KEY",

@@ -1,4 +1,6 @@
-"""One question to several name servers, without I/O: asyncio's and blocking clients drive the same rules."""
+"""One question to several name servers, without I/O: the asyncio clients and the blocking ones share these
+rules.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 
 class Inquiry(Generic[T]):
-    """Decides which server to ask next, and the result of the answers.
+    """Decides which server to ask next, and derives the result from the answers.
 
     ::
 
@@ -31,14 +33,14 @@ class Inquiry(Generic[T]):
         route = inquiry.result()
 
     Args:
-        command: makes the request, a new one for each server.
+        command: creates the request, a new one for each server.
         read: decodes an answer with the code SUCCESS.
         addresses: ``host:port`` each.
-        first: index of the server that is asked first.
-        timeout_ms: for all servers together. Each one gets an equal share of what is left.
+        first: index of the first server to ask.
+        timeout_ms: for all servers together. Each server gets an equal share of the time left.
         now_ms: any monotonic clock.
-        unknown_codes: codes that mean "not known here". The next server is asked then, too, since the first
-            one may have started a moment ago.
+        unknown_codes: codes that mean "not known here". After such a code the next server is asked, too,
+            since the first one may have just started.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Inquiry(Generic[T]):
         self._found: tuple[T, str] | None = None
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        """Each address with its share of the time left, until one has answered.
+        """Each address with its share of the time left, until a server has answered.
 
         Raises:
             NameServerError: no name server is configured.
@@ -86,14 +88,14 @@ class Inquiry(Generic[T]):
         return self._sent
 
     def failed(self, address: str, error: OrbitError) -> None:
-        """No answer came from ``address``."""
+        """Note that ``address`` did not answer."""
         self._tried.append((address, str(error)))
 
     def answered(self, address: str, answer: Command) -> None:
         """Note an answer, of any code.
 
         Raises:
-            NotPermittedError: it refuses this client; the other name servers would, too.
+            NotPermittedError: the server refuses this client; the other name servers would refuse it, too.
         """
         if answer.code in self._unknown_codes:
             self._unknown = True
@@ -110,14 +112,14 @@ class Inquiry(Generic[T]):
 
     @property
     def answered_by(self) -> int | None:
-        """Index of the server that gave the result, to be asked first next time."""
+        """Index of the server that gave the result, to be the first server next time."""
         return None if self._found is None else self._addresses.index(self._found[1])
 
     def result(self) -> T | None:
-        """The result; None: no server that answered knows it.
+        """The result; None if every server that answered has none.
 
         Raises:
-            NameServerError: none gave a usable answer; ``tried`` says what each one did.
+            NameServerError: no server gave a usable answer; ``tried`` holds the failure of each.
         """
         if self._found is not None:
             return self._found[0]

@@ -33,14 +33,14 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# Shortest time between two refreshes of routes.
+# Shortest time between two refreshes of the routes.
 LEAST_ROUTE_PAUSE_S = 0.02
 REQUEST_TIMEOUT_MS = 3000
-# How long a broker that is in no route any more may still answer its requests.
+# How long a broker that has left the routes may still answer its requests.
 LAST_ANSWERS_S = 0.5
 DEFAULT_TOPIC_QUEUES = 4
 
-# Requests of brokers about a consumer group, and their field with its name.
+# Broker requests about a consumer group, and the field that holds the group's name.
 GROUP_FIELDS: Mapping[int, str] = {
     int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): "consumerGroup",
     int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET): "group",
@@ -55,7 +55,7 @@ ServerRequestHandler = Callable[[Any, Command], "Command | Awaitable[Command | N
 
 
 class GroupMember(Protocol):
-    """The interface of a consumer for the shared core."""
+    """The interface of a consumer to the shared core."""
 
     def consumer_data(self) -> ConsumerData: ...
 
@@ -76,12 +76,12 @@ class ClientInstance:
             ``127.0.0.1:9876``.
         client_id: the name by which brokers know this client; by default made of host, process and a random
             number.
-        default_topic_queues: queues asked for when a broker creates a topic on the first message.
+        default_topic_queues: queues of a topic that a broker creates on the first message.
         namespace_v2: sent along with every request (NamespaceRpcHook), empty for none.
-        max_async: requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
-        max_oneway: one-way requests that are being written at a time (clientOnewaySemaphoreValue, AS-02).
+        max_async: the most requests that wait for an answer at a time (clientAsyncSemaphoreValue, AS-01).
+        max_oneway: the most one-way requests in the course of writing (clientOnewaySemaphoreValue, AS-02).
         credentials: the keys that every request is signed with, or a function that gives them.
-        tls: how TLS is spoken with name servers and brokers; by default it is not.
+        tls: the TLS settings for name servers and brokers; None: plain TCP.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ClientInstance:
         source = name_servers_of(name_servers, runtime.host)
         self.name_servers = NameServers(self.remoting, source, spread=True)
         self._routes = RouteCache()
-        # Set when a route may have to be refreshed earlier.
+        # Set when a route may have to be refreshed before its regular time.
         self._routes_changed = asyncio.Event()
         self._send_topics: set[str] = set()
         self._refreshing: dict[str, asyncio.Task[TopicRoute | None]] = {}
@@ -149,7 +149,7 @@ class ClientInstance:
         """Start the background loops; each start needs its own :meth:`close`.
 
         Raises:
-            ClientStateError: its last user has closed it, or it was started in another event loop.
+            ClientStateError: the last user has closed this instance, or it was started in another event loop.
         """
         if self._closed:
             raise ClientStateError("this client instance was closed; make a new one")
@@ -161,7 +161,7 @@ class ClientInstance:
             self._background.spawn(self._keep_routes_fresh(), "routes")
 
     async def close(self) -> None:
-        """Stop when the last user has closed."""
+        """Stop the instance when its last user closes it."""
         self._users -= 1
         if self._users > 0 or not self._started:
             return
@@ -203,7 +203,7 @@ class ClientInstance:
         if group in self._consumers:
             raise ClientStateError(f"this client instance has a consumer of group {group!r} already")
         self._consumers[group] = member
-        # Brokers do not know the new group yet: send all of them a heartbeat.
+        # The brokers do not have the new group yet: send all of them a heartbeat.
         self._heartbeats.greeted.clear()
 
     async def unregister_consumer(self, group: str) -> None:
@@ -241,10 +241,10 @@ class ClientInstance:
     # -- requests --------------------------------------------------------------------------------------
 
     async def invoke(self, address: str, command: Command, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Command:
-        """Send one request; returns the answer, which is a success.
+        """Send one request; returns the answer if its code is SUCCESS.
 
         Raises:
-            BrokerError: another response code; NotPermittedError: this client may not do that.
+            BrokerError: another response code; NotPermittedError: this client lacks the right.
             TransportError: no answer.
         """
         answer = await self.remoting.request(address, command, max(1, int(timeout_ms)))
@@ -272,19 +272,19 @@ class ClientInstance:
     # -- routes ----------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The last known route, without asking."""
+        """The last known route, without a request."""
         return self._routes.get(topic)
 
     async def find_route(self, topic: str, *, for_send: bool, timeout_ms: float = TIMEOUT_MS) -> TopicRoute:
-        """The known route, or a new one from the name servers.
+        """The known route, or if there is none a new one from the name servers.
 
         Args:
             for_send: an unknown topic takes the route of the default topic, where the first message
                 creates it (RT-02).
 
         Raises:
-            NameServerError: none configured or none answered.
-            TopicNotFoundError: the name servers do not know the topic.
+            NameServerError: no name server is configured, or none answered.
+            TopicNotFoundError: the name servers do not have the topic.
         """
         route = self._routes.get(topic)
         if route is not None and (for_send or not route.from_default):
@@ -295,7 +295,7 @@ class ClientInstance:
         route = await self.refresh(topic, timeout_ms=timeout_ms)
         if route is None or (route.from_default and not for_send):
             if for_send:
-                # No caller waits for it any more; the topics of consumers are still refreshed.
+                # No caller waits for the route; the topics of consumers are still refreshed.
                 self._routes.forget(topic)
             hint = f" and no broker offers {AUTO_CREATE_TOPIC} (autoCreateTopicEnable)" if for_send else ""
             raise TopicNotFoundError(
@@ -306,12 +306,12 @@ class ClientInstance:
         return route
 
     async def refresh(self, topic: str, *, timeout_ms: float = TIMEOUT_MS) -> TopicRoute | None:
-        """Ask the name servers for the route now; callers at the same time share one request.
+        """Request the route from the name servers; concurrent callers share one request.
 
-        Returns the route now known, None when there is none.
+        Returns the route, None if there is none.
 
         Raises:
-            NameServerError: none configured or none answered.
+            NameServerError: no name server is configured, or none answered.
         """
         return await asyncio.shield(self._begin_refresh(topic, timeout_ms))
 
@@ -336,7 +336,7 @@ class ClientInstance:
         if data is not None:
             return self._learn(topic, topic_route(topic, data))
         if topic not in self._send_topics or (known is not None and not known.from_default):
-            # The topic was known before, so its brokers may be away: keep the old route.
+            # The topic has had a route, so its brokers may only be away: keep the old route.
             return known
         data = await self.name_servers.topic_route(AUTO_CREATE_TOPIC, timeout_ms)
         if data is None:
@@ -363,7 +363,7 @@ class ClientInstance:
         return route
 
     def _gone(self, addresses: set[str]) -> None:
-        """End requests to addresses that no route has any more: the brokers may be frozen."""
+        """End requests to addresses that have left all routes: the brokers may be frozen."""
         if addresses and self._started:
             self._ask_about(addresses)
             asyncio.get_running_loop().call_later(LAST_ANSWERS_S, self._leave, addresses)
@@ -386,7 +386,7 @@ class ClientInstance:
         self._routes_changed.set()
 
     def _slave_speaks(self, address: str) -> None:
-        """Handle a slave's notice of a change: it may act for its master now."""
+        """Handle a slave's notice of a change: the slave may act for its master from here on."""
         for topic in self._routes.topics():
             route = self._routes.get(topic)
             if route is not None and address in route.members - route.masters:
@@ -394,11 +394,15 @@ class ClientInstance:
         self._routes_changed.set()
 
     def has_acting_master(self, broker_name: str) -> bool:
-        """Whether a slave acts for this broker's master: no route has a queue of it to write to."""
+        """Whether this broker has an acting master: a slave that its routes name as master, without a
+        writable queue.
+        """
         return self.master_of(broker_name) is not None and self.any_queue_of(broker_name) is None
 
     def suspect(self, topic: str) -> None:
-        """Refresh a route after a dead address or a stale answer, once for all sends that notice it."""
+        """Refresh a route after a dead address or a stale answer; concurrent sends that notice it share one
+        refresh.
+        """
         if self._started and self._routes.suspect(topic, self.now_ms()):
             self._begin_refresh(topic)
         self._routes_changed.set()
@@ -407,7 +411,7 @@ class ClientInstance:
         """Return when no request for the route of ``topic`` is in flight.
 
         Raises:
-            NameServerError: the question got no answer.
+            NameServerError: the running request got no answer.
         """
         task = self._refreshing.get(topic)
         if task is not None:
@@ -427,14 +431,14 @@ class ClientInstance:
             try:
                 await asyncio.gather(*map(self._refresh_quietly, self._routes.due(now)))
             except Exception:
-                # Without fresh routes a client fails sooner or later, so the loop goes on after any error.
+                # Without fresh routes a client fails sooner or later, so the loop continues after any error.
                 log.exception("refreshing routes failed")
             await self.runtime.clock.sleep(LEAST_ROUTE_PAUSE_S)
             now = self.now_ms()
             await self._routes_due((self._routes.next_due_ms(now) - now) / 1000)
 
     async def _routes_due(self, seconds: float) -> None:
-        """Sleep, or return earlier when a route has to be refreshed."""
+        """Sleep for this time, or until a route has to be refreshed."""
         if seconds <= 0:
             return
         timer = None
@@ -449,8 +453,8 @@ class ClientInstance:
     def master_of(self, broker_name: str, topic: str = "") -> str | None:
         """Address of a broker's master, preferably from the route of ``topic``.
 
-        Routes are refreshed one by one: that of another topic may still have the slave that acted for the
-            master.
+        The topic's own route comes first because routes are refreshed one by one: the route of another topic
+            may still name the slave that acted for the master.
         """
         for known in (topic, *self._routes.topics()):
             route = self._routes.get(known)
@@ -471,14 +475,14 @@ class ClientInstance:
         return None
 
     def watch(self, topic: str) -> None:
-        """Refresh the route of this topic from now on; consumers get it by ``route_changed``."""
+        """Refresh the route of this topic from here on; consumers receive it through ``route_changed``."""
         self._routes.watch(topic)
         self._routes_changed.set()
 
     # -- heartbeats ------------------------------------------------------------------------------------
 
     def _brokers(self) -> set[str]:
-        """The masters in use, and their slaves when there are consumers."""
+        """The masters in use, and their slaves if this client has consumers."""
         found: set[str] = set()
         for topic in self._routes.topics():
             route = self._routes.get(topic)
@@ -496,16 +500,16 @@ class ClientInstance:
         """Send HEART_BEAT to the brokers; returns when they have answered or failed.
 
         Args:
-            only_new: leave out brokers that had a heartbeat since they appeared.
+            only_new: leave out brokers that have had a heartbeat on their present connection.
         """
         await self._heartbeats.send(only_new=only_new)
 
     def refusal(self) -> NotPermittedError | None:
-        """How a broker refuses this client's keys or rights, if one does."""
+        """The refusal if a broker refuses this client's keys or rights; else None."""
         return self._heartbeats.refusal()
 
     def broker_version(self, address: str | None = None) -> int:
-        """The protocol version of a broker, or the oldest of all; 0 as long as that is not known."""
+        """The protocol version of a broker, or the oldest of all; 0 while it is not known."""
         return self._heartbeats.version(address)
 
 

@@ -1,4 +1,4 @@
-"""Requests to name servers, which stay with the one that answers."""
+"""Requests to name servers. A client stays with the name server that answered last."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from orbitmq.transport.client import RemotingClient
 
 T = TypeVar("T")
-# Called with the addresses, the index of the first one to ask, and the milliseconds for all of them.
+# Called with the addresses, the index of the first one to ask, and the time limit for all of them in
+# milliseconds.
 MakeInquiry = Callable[[Sequence[str], int, float], Inquiry[T]]
 
 TIMEOUT_MS = 3000
 VARIABLE = "NAMESRV_ADDR"
 DEFAULT = "127.0.0.1:9876"
-# MQClientInstance fetches the list each two minutes.
+# The interval at which MQClientInstance fetches the list.
 REFRESH_S = 120.0
 RETRY_S = 10.0
 RETRY_FETCH_MS = 1000
@@ -38,7 +39,7 @@ def name_servers_of(given: str | None, host: HostFacts) -> Source:
     A variable without an address in it counts as not set.
 
     Raises:
-        ValidationError: a text that is neither a list of ``host:port``, nor a URL; see
+        ValidationError: the text is neither a list of ``host:port`` nor a URL; see
             :func:`orbitmq.wire.addresses.source`.
     """
     if given is not None:
@@ -47,10 +48,10 @@ def name_servers_of(given: str | None, host: HostFacts) -> Source:
 
 
 def parse_source(text: str, where: str = "") -> Source:
-    """Name servers as users write them, see :func:`orbitmq.wire.addresses.source`.
+    """Parse the user's text for name servers, see :func:`orbitmq.wire.addresses.source`.
 
     Raises:
-        ValidationError: the text cannot be read; ``where`` stands before the reason.
+        ValidationError: the text is invalid; the error begins with ``where``.
     """
     try:
         return addresses.source(text)
@@ -61,14 +62,14 @@ def parse_source(text: str, where: str = "") -> Source:
 class NameServers:
     """The name servers of a list, of an address server, or of DNS.
 
-    The list of such a source is fetched when it is first needed, again after two minutes, and at once when
-    none of its servers answers.
+    The list of an address server or of DNS is fetched on first use, again every two minutes, and at once when
+    none of its name servers answers.
 
     Args:
         client: sends the requests.
-        source: the list, or where it is fetched from.
-        spread: begin with a random server, so that many clients spread; without it, with the first in the
-            list.
+        source: the list, or the address server or DNS name that serves it.
+        spread: begin with a random name server, so that clients spread over all of them; otherwise begin with
+            the first in the list.
     """
 
     def __init__(self, client: RemotingClient, source: Source, *, spread: bool = False) -> None:
@@ -86,7 +87,7 @@ class NameServers:
 
     @property
     def source(self) -> Source:
-        """The source as it was given."""
+        """The source, as given to the constructor."""
         return self._list.source
 
     @property
@@ -102,10 +103,10 @@ class NameServers:
             await asyncio.gather(fetching, return_exceptions=True)
 
     async def known(self, timeout_ms: float = TIMEOUT_MS) -> list[str]:
-        """The addresses, fetched if none is known yet.
+        """The addresses, fetched if none are known yet.
 
         Raises:
-            NameServerError: the source has none.
+            NameServerError: the source has no address.
         """
         if isinstance(self.source, tuple):
             return self.addresses
@@ -136,10 +137,10 @@ class NameServers:
         return bool(done) and not task.cancelled() and task.result()
 
     async def topic_route(self, topic: str, timeout_ms: float = TIMEOUT_MS) -> TopicRouteData | None:
-        """The route of a topic, None when no name server that answered knows it.
+        """The route of a topic, None if every name server that answered has none.
 
         Raises:
-            NameServerError: none configured, or none gave a usable answer.
+            NameServerError: no name server is configured, or none gave a usable answer.
         """
         return await self._ask(
             lambda known, first, left_ms: route_inquiry(
@@ -152,7 +153,7 @@ class NameServers:
         """Every live broker (GET_BROKER_CLUSTER_INFO).
 
         Raises:
-            NameServerError: none configured, or none gave a usable answer.
+            NameServerError: no name server is configured, or none gave a usable answer.
         """
         found = await self._ask(
             lambda known, first, left_ms: cluster_inquiry(
@@ -160,7 +161,7 @@ class NameServers:
             ),
             timeout_ms,
         )
-        assert found is not None  # no code means "unknown" here
+        assert found is not None  # None is impossible without unknown_codes
         return found
 
     async def ask(
@@ -169,10 +170,10 @@ class NameServers:
         """The first answer with the code SUCCESS, decoded by ``read``.
 
         Args:
-            command: makes the request.
+            command: creates the request, a new one for each name server.
 
         Raises:
-            NameServerError: none configured, or none gave a usable answer.
+            NameServerError: no name server is configured, or none gave a usable answer.
         """
         found = await self._ask(
             lambda known, first, left_ms: Inquiry(
@@ -180,7 +181,7 @@ class NameServers:
             ),
             timeout_ms,
         )
-        assert found is not None  # no code means "unknown" here
+        assert found is not None  # None is impossible without unknown_codes
         return found
 
     async def _ask(self, inquiry_of: MakeInquiry[T], timeout_ms: float) -> T | None:
@@ -192,7 +193,7 @@ class NameServers:
             age_s = self._runtime.clock.monotonic() - self._list.fetched_s
             if isinstance(self.source, tuple) or age_s < RETRY_S or not await self._fetch(RETRY_FETCH_MS):
                 raise
-        # No known server answers, and the list has others now.
+        # No known name server answered, and the fetched list has changed: try the new addresses.
         return await self._answer(self.addresses, inquiry_of, timeout_ms)
 
     async def _answer(self, known: list[str], inquiry_of: MakeInquiry[T], timeout_ms: float) -> T | None:

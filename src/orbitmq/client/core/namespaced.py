@@ -1,4 +1,4 @@
-"""Requests of a client with a namespace (NamespaceRpcHook)."""
+"""The client side of RocketMQ's NamespaceRpcHook: names the namespace in every request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.wire.command import Command
 
 
 class NamespacedRemoting(RemotingClient):
-    """Puts the namespace into every request."""
+    """A remoting client that adds the namespace to every request."""
 
     def __init__(
         self,

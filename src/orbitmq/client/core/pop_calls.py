@@ -18,14 +18,14 @@ from orbitmq.wire import pop_info
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.refusals import error_of
 
-# How much longer than its wait at the broker a pop may take.
+# How much longer than its waiting time at the broker a pop may take.
 POP_MARGIN_MS = 10_000
 SETTLE_TIMEOUT_MS = 3000
 ANY_QUEUE = -1
 _FROM_OLDEST = 0
 _FROM_NEWEST = 1
 _NOTHING = frozenset({int(ResponseCode.POLLING_TIMEOUT), int(ResponseCode.PULL_NOT_FOUND)})
-# The answer to a pop that, by both clocks, is LATE_MS older than its time to wait.
+# The remark of brokers for a pop that arrives more than LATE_MS after its waiting time, by the two clocks.
 _TOO_LATE = "timeout too much"
 
 
@@ -35,7 +35,8 @@ class Receipt:
 
     Attributes:
         topic: the topic where the message is stored; for a redelivery a retry topic of the group.
-        info: the pop that took it; its ``retry`` gives ``topic`` for the topic that was popped.
+        info: the checkpoint data of the pop; ``topic`` follows from its ``retry`` and from ``asked_topic``,
+            the topic that was popped.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class Receipt:
 
     @property
     def deadline_ms(self) -> int:
-        """The end of the invisible time, in ms since the epoch by the broker's clock."""
+        """The end of the invisible time, in milliseconds since the epoch by the broker's clock."""
         return self.info.pop_time + self.info.invisible_time
 
 
@@ -56,7 +57,8 @@ class PopOptions:
     Attributes:
         group: the consumer group.
         from_newest: whether a group that is new at a broker begins at the newest messages.
-        ordered: queue by queue in order: no message after one that is not done.
+        ordered: each queue in order: the broker gives out no message of a queue before the earlier ones are
+            done.
     """
 
     group: str
@@ -93,11 +95,11 @@ class PopCalls:
         wait_ms: int,
         attempt_id: str | None = None,
     ) -> list[tuple[ReceivedMessage, Receipt]]:
-        """Pop messages of a topic at one broker, which waits up to ``wait_ms`` when there are none.
+        """Pop messages of a topic at one broker, which waits up to ``wait_ms`` if there are none.
 
         Raises:
-            BrokerError: it refused, or the clocks are so far apart that it always would; TransportError: no
-                answer; RecordError, HeaderError: a damaged answer.
+            BrokerError: the broker refused, or the two clocks are so far apart that it would refuse every
+                pop; TransportError: no answer; RecordError, HeaderError: a damaged answer.
         """
         address, _ = await self._calls.address_of(MessageQueue(topic, broker_name, 0))
         header = headers.PopMessageRequest(
@@ -135,7 +137,7 @@ class PopCalls:
     async def notice(
         self, options: PopOptions, topic: str, broker_name: str, wait_ms: int, attempt_id: str | None
     ) -> bool:
-        """Whether the broker has messages; it waits up to ``wait_ms`` for some.
+        """Whether the broker has messages; it waits up to ``wait_ms`` for one.
 
         Raises: as :meth:`pop`.
         """
@@ -156,7 +158,8 @@ class PopCalls:
         """Acknowledge a message.
 
         Raises:
-            BrokerError: NO_MESSAGE, it is not in flight under this receipt; TransportError: no answer.
+            BrokerError: NO_MESSAGE: the message is not in flight with this receipt; TransportError: no
+                answer.
         """
         header = headers.AckMessageRequest(
             consumer_group=group,
@@ -171,10 +174,10 @@ class PopCalls:
     async def acknowledge_many(
         self, group: str, broker_name: str, receipts: Sequence[Receipt]
     ) -> set[Receipt]:
-        """Acknowledge messages of one broker; returns those that the broker reports as not in flight.
+        """Acknowledge messages of one broker; returns the receipts that the broker reports as not in flight.
 
         Raises:
-            BrokerError: NO_MESSAGE, none of them was; TransportError: no answer.
+            BrokerError: NO_MESSAGE: none of them was in flight; TransportError: no answer.
         """
         acks: dict[tuple[str, pop_info.ExtraInfo], list[int]] = {}
         for receipt in receipts:
@@ -196,10 +199,11 @@ class PopCalls:
         }
 
     async def change(self, group: str, receipt: Receipt, invisible_ms: int) -> Receipt:
-        """Let a message stay invisible for ``invisible_ms`` from now on; returns its new receipt.
+        """Set a message's invisible time to ``invisible_ms`` from now; returns its new receipt.
 
         Raises:
-            BrokerError: NO_MESSAGE, it is not in flight under this receipt; TransportError: no answer.
+            BrokerError: NO_MESSAGE: the message is not in flight with this receipt; TransportError: no
+                answer.
         """
         info = receipt.info
         header = headers.ChangeMessageInvisibletimeRequest(
@@ -223,7 +227,7 @@ class PopCalls:
 
 
 class _Taken:
-    """The receipts of the messages in an answer, from its header."""
+    """Derives the receipts of the messages in an answer from its header."""
 
     def __init__(self, fields: headers.PopMessageResponse, topic: str, group: str, broker_name: str) -> None:
         self._fields = fields
@@ -236,10 +240,10 @@ class _Taken:
         )
 
     def message(self, message: ReceivedMessage) -> tuple[ReceivedMessage, Receipt]:
-        """A message with its receipt; that of a redelivery is in its properties."""
+        """A message with its receipt; the receipt of a redelivery is in the message's properties."""
         properties = message.properties
-        # A message that was not delivered before comes from no retry topic: a receipt in it is another
-        # message's.
+        # A message without an earlier delivery comes from no retry topic: a receipt in its properties belongs
+        # to another message.
         text = properties.get(property_names.POP_CK) if message.reconsume_times else None
         info = self._info(message) if text is None else pop_info.ExtraInfo.decode(text)
         properties[property_names.POP_CK] = info.encode()

@@ -1,4 +1,4 @@
-"""The known routes, and when each has to be refreshed. No I/O: times are passed in."""
+"""The known routes, and the time at which each has to be refreshed. No I/O: times are passed in."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from orbitmq.client.core.routing import TopicRoute
 from orbitmq.wire.codes import ResponseCode
 
 REFRESH_MS = 30_000
-# Shortest time between refreshes of a topic after a dead address or a stale answer, for all senders.
+# Shortest time between refreshes of a topic that senders request after a dead address or a stale answer.
 EAGER_INTERVAL_MS = 200
 # Interval of refreshes while a broker of the route is missing or not writable...
 WATCH_INTERVAL_MS = 500
-# ...until this long after the broker went; then the normal interval is enough.
+# ...for at most this long after the broker left; then the normal interval is enough.
 WATCH_FOR_MS = 600_000
 # How long a route is refreshed every WATCH_INTERVAL_MS after a dead address or a stale answer.
 SUSPECT_FOR_MS = 30_000
-# The same after a change: a new topic comes up broker by broker, and consumers need all its queues.
+# How long a changed route is refreshed every WATCH_INTERVAL_MS: a new topic appears broker by broker, and
+# consumers need all its queues.
 YOUNG_FOR_MS = 10_000
 
-# A topic has fewer queues than the route says: INVALID_PARAMETER.
+# The topic has fewer queues than the route says: INVALID_PARAMETER.
 FEWER_QUEUES_CODES = frozenset({int(ResponseCode.INVALID_PARAMETER)})
 # Codes of an outdated route: SERVICE_NOT_AVAILABLE, NO_PERMISSION, TOPIC_NOT_EXIST, and SYSTEM_ERROR, with
-# which brokers of 4.x refuse a queue that does not exist any more.
+# which brokers of 4.x refuse a queue that was removed.
 STALE_CODES = frozenset({1, 14, 16, 17}) | FEWER_QUEUES_CODES
 
 
-# A broker's name, and whether it may be written to: a slave that acts for its master has the master's place
-# in the route without its write permission (row NR-11).
+# A broker's name, and whether it is writable: an acting master has the master's place in the route, without
+# its write permission (row NR-11).
 _Use: TypeAlias = tuple[str, bool]
 
 
@@ -54,7 +55,7 @@ class RouteCache:
         self._entries: dict[str, _Entry] = {}
 
     def watch(self, topic: str) -> None:
-        """Keep this topic's route fresh from now on."""
+        """Keep this topic's route fresh from here on."""
         self._entries.setdefault(topic, _Entry())
 
     def topics(self) -> list[str]:
@@ -66,12 +67,13 @@ class RouteCache:
         return entry.route if entry is not None else None
 
     def put(self, topic: str, route: TopicRoute, now_ms: float) -> bool:
-        """Store an answer; True when it differs from what was known (RT-15)."""
+        """Store an answer; True if it differs from the known route (RT-15)."""
         entry = self._entries.setdefault(topic, _Entry())
         entry.asked_ms = now_ms
         before = entry.route
         usable = _uses(route)
-        # A default route names brokers that may never have the topic: they count only when one just failed.
+        # A default route names brokers that may never have the topic: a missing one counts only if a broker
+        # has just failed.
         failing = now_ms < entry.suspected_ms + SUSPECT_FOR_MS
         if before is not None and not route.from_default and (failing or not before.from_default):
             for lost in _uses(before) - usable:
@@ -81,13 +83,14 @@ class RouteCache:
         if route.same_as(before):
             return False
         entry.route = route
-        # A producer keeps the default route of a new topic for its time: that spreads the topic (RT-10).
+        # A producer keeps the default route of a new topic for its regular time: that spreads the topic
+        # (RT-10).
         if not route.from_default:
             entry.changed_ms = now_ms
         return True
 
     def asked(self, topic: str, now_ms: float) -> None:
-        """Note a request for a route, whether it was answered or not."""
+        """Note a request for a route, answered or not."""
         entry = self._entries.setdefault(topic, _Entry())
         entry.asked_ms = now_ms
         entry.stale = False
@@ -96,10 +99,10 @@ class RouteCache:
         self._entries.pop(topic, None)
 
     def suspect(self, topic: str, now_ms: float) -> bool:
-        """Note a dead address or a stale answer; True when the caller has to refresh now.
+        """Note a dead address or a stale answer; True if the caller has to refresh now.
 
-        For a while the topic is then refreshed twice a second, to find a switch that the name server sees a
-        moment later.
+        For a while the topic is then refreshed twice a second, to find a change of master that the name
+        server learns a moment later.
         """
         entry = self._entries.setdefault(topic, _Entry())
         entry.suspected_ms = now_ms
@@ -136,6 +139,6 @@ class RouteCache:
 
 
 def _uses(route: TopicRoute) -> set[_Use]:
-    """By broker, whether it can be read from and written to."""
+    """The usable brokers: (name, False) for each broker with a master, (name, True) for each writable one."""
     masters = {(broker.broker_name, False) for broker in route.brokers if route.master(broker.broker_name)}
     return masters | {(name, True) for name in route.write_queues}

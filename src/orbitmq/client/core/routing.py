@@ -1,4 +1,4 @@
-"""Makes the queues of a producer and of a consumer from the name server's route of a topic.
+"""Derives the queues for producers and for consumers from the name server's route of a topic.
 
 Pure functions and frozen values: a route is never changed, only replaced.
 """
@@ -26,15 +26,16 @@ class BrokerQueues:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic's route in the form for clients.
+    """A topic's route as clients use it.
 
     Attributes:
-        topic: the topic asked for, even when the route is that of the default topic.
+        topic: the requested topic, even if the route is that of the default topic.
         publish: writable queues of brokers with a master, by broker name, then queue id (RT-11, RT-12).
         subscribe: readable queues of all brokers (RT-13).
         addresses: broker name -> broker id -> ``host:port``.
         write_queues: broker name -> number of queues in ``publish``.
-        brokers: every broker's share, whether usable or not; with ``addresses`` it decides equality (RT-15).
+        brokers: every broker's share, whether usable or not; ``brokers`` and ``addresses`` decide equality
+            (RT-15).
         from_default: the topic does not exist yet; this is the route of the broker's default topic (RT-02).
     """
 
@@ -48,12 +49,12 @@ class TopicRoute:
     from_default: bool = False
 
     def master(self, broker_name: str) -> str | None:
-        """Address of the broker's master, None when it has none now."""
+        """Address of the broker's master, None if it has none at present."""
         return self.addresses.get(broker_name, {}).get(MASTER_ID)
 
     @property
     def masters(self) -> set[str]:
-        """The addresses that the route has as masters."""
+        """The addresses of all masters in the route."""
         return {members[MASTER_ID] for members in self.addresses.values() if MASTER_ID in members}
 
     @property
@@ -64,7 +65,7 @@ class TopicRoute:
     def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
         """Address to read from and whether it is a slave (row MO-04).
 
-        The wanted id; if it is not there, another slave, else any member of the group.
+        The broker with the wanted id; if the route lacks it, another slave, else any replica.
         """
         members = self.addresses.get(broker_name)
         if not members:
@@ -91,7 +92,7 @@ def topic_route(topic: str, data: TopicRouteData, *, default_queues: int | None 
     """Build the client's view of a route.
 
     Args:
-        topic: the topic asked for.
+        topic: the requested topic.
         data: the name server's answer; left untouched.
         default_queues: set when ``data`` is the route of the default topic: both queue numbers become
             ``min(default_queues, read queues)`` (RT-03).
@@ -133,7 +134,7 @@ def _share(entry: QueueData, default_queues: int | None) -> BrokerQueues:
     return BrokerQueues(entry.broker_name, queues, queues, entry.perm)
 
 
-# A typing error in an order configuration must not fill the memory.
+# The most queues of an order configuration: a typing error in it must not fill the memory.
 _MOST_QUEUES = 65_535
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SCOPE = "orbitmq"
 RESULT = "messaging.rocketmq.consume_result"
-# Seconds; the buckets that the conventions ask for.
+# Bucket limits in seconds, from the conventions.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
 
@@ -46,7 +46,7 @@ class Telemetry:
     """Makes the middleware that records spans and metrics.
 
     Args:
-        tracer_provider, meter_provider: OpenTelemetry's; those set globally by default.
+        tracer_provider, meter_provider: OpenTelemetry's providers; by default the global ones.
         runtime: the machine; only its clock is used.
 
     Raises:
@@ -85,7 +85,7 @@ class Telemetry:
         return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_BUCKETS)
 
     def sending(self, group: str) -> SendMiddleware:
-        """Middleware for a producer of this group. A batch is one span; a one-way send has one, too."""
+        """Middleware for a producer of this group. A batch is one span, and so is a one-way send."""
 
         async def around(given: Message | list[Message], send: SendOne) -> SendResult | None:
             batch = given if isinstance(given, list) else [given]
@@ -109,13 +109,13 @@ class Telemetry:
         return around
 
     def handling(self, group: str, *, consume_timeout: Duration = 900.0) -> ConsumeMiddleware:
-        """Middleware for a consumer of this group; works around the handlers of ``run``, also of batches.
+        """Middleware for a consumer of this group; it wraps the handlers of ``run``, batch handlers included.
 
-        Spans and the time of a handler tell how it ended (``messaging.rocketmq.consume_result``: success,
-        failed, exception or time_out). A batch is one span that links to the traces of its messages.
+        Spans and the histogram of handler times carry the result (``messaging.rocketmq.consume_result``:
+        success, failed, exception or time_out). A batch is one span that links to the traces of its messages.
 
         Args:
-            consume_timeout: the consumer's; a handler that takes longer is one that timed out.
+            consume_timeout: the consumer's consume timeout; a handler that takes longer counts as timed out.
         """
 
         async def around(given: ReceivedMessage | list[ReceivedMessage], handle: HandleOne) -> object:
@@ -148,7 +148,9 @@ class Telemetry:
         return around
 
     def _origin(self, batch: list[ReceivedMessage]) -> tuple[Any, list[Any]]:
-        """The trace that a message continues; a batch belongs to several and only links to them."""
+        """The trace that a message continues, and links: a batch belongs to several traces and only links to
+        them.
+        """
         contexts = [self._propagate.extract(message.properties) for message in batch]
         if len(batch) == 1:
             return contexts[0], []
@@ -173,9 +175,10 @@ class Telemetry:
         links: Sequence[Any] = (),
         count: int = 1,
     ) -> Iterator[tuple[Span, dict[str, str]]]:
-        """A span around one message, or around the first of a batch, and the attributes of its metrics.
+        """A span for one message, or for a batch with its first message's data; yields the attributes for the
+        metrics.
 
-        The span is current inside.
+        In the block the span is the current one.
         """
         group_name = "messaging.consumer.group.name" if operation == "process" else "messaging.rocketmq.group"
         facts = {
@@ -191,7 +194,7 @@ class Telemetry:
             details["messaging.rocketmq.message.keys"] = message.keys
         histogram = self._send_time if operation == "send" else self._process_time
         begun = self._clock.monotonic()
-        # The span records an exception of its block.
+        # The span records an exception raised in its block.
         with self._tracer.start_as_current_span(
             f"{operation} {message.topic}", context=parent, kind=kind, attributes=details, links=links
         ) as span:

@@ -1,4 +1,4 @@
-"""Message trace: records of each send and each delivery, as RocketMQ's own clients write them.
+"""Message trace: records of each send and each delivery, in the form of RocketMQ's own clients.
 
 Records go to the topic RMQ_SYS_TRACE_TOPIC in the text format of TraceDataEncoder, so that RocketMQ's tools
 (mqadmin queryMsgTraceById, the dashboard) show them.
@@ -38,8 +38,8 @@ _NORMAL, _HALF, _COMMIT, _DELAY = range(4)
 
 
 class Tracer:
-    """Collects trace records and sends them within a second. When 2048 records wait, further ones are
-    dropped, with a warning that has their number.
+    """Collects trace records and sends them within a second. While 2048 records wait, further ones are
+    dropped, with a warning that names their number.
 
     Args:
         send: sends one message of records.
@@ -62,7 +62,7 @@ class Tracer:
         self._background.spawn(every(self._clock, FLUSH_EVERY_S, self.flush), "flush")
 
     async def close(self) -> None:
-        """Send the waiting records, and stop."""
+        """Send the waiting records, and end the background work."""
         await self._background.stop()
         await self.flush()
 
@@ -156,7 +156,7 @@ class ConsumeTrace(ConsumeHook):
     def __init__(self, tracer: Tracer, namespace: Namespace) -> None:
         self._tracer = tracer
         self._namespace = namespace
-        # At most as many entries as messages in flight.
+        # One entry per message in flight at most.
         self._requests: dict[int, str] = {}
 
     def before(self, context: ConsumeContext) -> None:

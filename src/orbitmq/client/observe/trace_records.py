@@ -1,4 +1,4 @@
-"""Records of RocketMQ's message trace, as they stand in the bodies of RMQ_SYS_TRACE_TOPIC. Pure.
+"""Records of RocketMQ's message trace, in the text format of messages of RMQ_SYS_TRACE_TOPIC. Pure functions.
 
 The format is that of Java's TraceDataEncoder: fields end with ``\\x01``, records with ``\\x02``. Releases
 have added fields at the end; a field that an older client did not write is ``None``.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# Between the fields and behind each record (TraceConstants).
+# The separator between fields, and the end of each record (TraceConstants).
 FIELD, RECORD = "\x01", "\x02"
-# What Java's client writes for a field without a value.
+# The text that Java's client writes for a field without a value.
 NONE = "null"
 PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION, RECALL = (
     "Pub",
@@ -30,10 +30,10 @@ class TraceRecord(NamedTuple):
 
     Attributes:
         kind: ``Pub``, ``SubBefore``, ``SubAfter``, ``EndTransaction``, ``Recall``; ``unreadable``.
-        message_id: the unique id; those of a batch joined by commas.
-        at_ms: when it happened, in milliseconds since 1970.
+        message_id: the unique id; the ids of a batch joined by commas.
+        at_ms: the time of the event, in milliseconds since 1970.
         broker: address of the broker that stored the message.
-        cost_ms: how long the send or the handling took.
+        cost_ms: the duration of the send or of the handling.
         retries: the number of the redelivery.
         request_id: the same id in both records of a delivery.
     """
@@ -55,7 +55,7 @@ class TraceRecord(NamedTuple):
 
 
 def records(body: bytes) -> Iterator[TraceRecord]:
-    """The records in one message of the trace topic; the kind of a damaged one is ``unreadable``."""
+    """The records in one message of the trace topic; a damaged one has the kind ``unreadable``."""
     for fields in split(body.decode("utf-8", "replace")):
         yield record_of(fields)
 
@@ -68,7 +68,7 @@ def split(text: str) -> Iterator[list[str]]:
 
 
 def record_of(fields: list[str]) -> TraceRecord:
-    """The record with these fields; ``unreadable`` when they are no record."""
+    """The record with these fields; ``unreadable`` if they do not form one."""
     read = {
         PUB: _pub,
         SUB_BEFORE: _sub_before,
@@ -83,7 +83,7 @@ def record_of(fields: list[str]) -> TraceRecord:
 
 
 def _pub(f: list[str]) -> TraceRecord:
-    # 4.4 had 13 fields: no offset message id before the last one.
+    # Clients of 4.4 write 13 fields, without the offset message id before the last one.
     return TraceRecord(
         PUB,
         *_sent(f),
@@ -95,7 +95,7 @@ def _pub(f: list[str]) -> TraceRecord:
 
 
 def _sent(f: list[str]) -> tuple[int, str | None, str | None, str | None, str | None, str | None, str | None]:
-    """The fields from time to broker, which records of sends and of transactions share."""
+    """The fields from time to broker, which records of sends and of transactions have in common."""
     return (int(f[1]), _text(f[3]), _text(f[4]), _text(f[5]), _text(f[6]), _text(f[7]), _text(f[8]))
 
 
@@ -112,7 +112,7 @@ def _sub_before(f: list[str]) -> TraceRecord:
 
 
 def _sub_after(f: list[str]) -> TraceRecord:
-    # Old clients write no time, and Java's no group.
+    # Old clients write no time, and Java's clients no group.
     return TraceRecord(
         SUB_AFTER,
         int(f[7]) if len(f) > 7 else None,

@@ -1,4 +1,4 @@
-"""The history of one message, from the records of a message trace. Pure."""
+"""The history of one message, from the records of a message trace. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orbitmq.message.numbers import whole_number
 if TYPE_CHECKING:
     from datetime import datetime
 
-# ConsumeReturnType, row CR-19.
+# The names of ConsumeReturnType's values, in their order (row CR-19).
 _RESULTS = ("success", "timeout", "exception", "nothing returned", "failure")
 _KINDS: dict[str, Literal["send", "delivery", "transaction", "recall"]] = {
     PUB: "send",
@@ -35,16 +35,16 @@ _KINDS: dict[str, Literal["send", "delivery", "transaction", "recall"]] = {
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One step of a message, as the client that did it recorded it.
+    """One step in a message's history, as its client recorded it.
 
     Attributes:
         kind: a send, a delivery to a consumer, the end of a transaction, or a recall.
-        at: when it began; ``None``: not recorded.
+        at: the start of the step; ``None``: not recorded.
         group: the group of the producer or the consumer.
         client: the client's address, as the broker saw it.
-        result: ``success`` or ``failure``; of deliveries also ``exception``, ``timeout``, and ``unknown``
-            when the end is not recorded; of transactions RocketMQ's name of the state.
-        took: its duration in seconds; ``None``: not recorded.
+        result: ``success`` or ``failure``; for deliveries also ``exception``, ``timeout``, and ``unknown`` if
+            the end is not recorded; for transactions RocketMQ's name of the state.
+        took: the duration in seconds; ``None``: not recorded.
         topic: the topic; ``None``: records of deliveries do not have it.
         broker_address: the broker that stored the message; ``None``: not recorded.
         redeliveries: the number of deliveries before this one.
@@ -65,8 +65,8 @@ def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
     """The steps of one message from the records of trace messages, the oldest first.
 
     Args:
-        texts: the body of each trace message, and the address of the client that sent it. Records that
-            cannot be read are left out: any client may send them.
+        texts: the body of each trace message, and the address of the client that sent it. Unreadable records
+            are left out: any client can send a message to the trace topic.
     """
     found: list[TraceStep] = []
     begun: dict[tuple[str | None, str], TraceStep] = {}
@@ -92,7 +92,7 @@ def steps(texts: Iterable[tuple[str, str]], message_id: str) -> list[TraceStep]:
 def _step(record: TraceRecord, result: str, client: str) -> TraceStep:
     at_ms = record.at_ms or 0
     if record.kind == SUB_AFTER and at_ms:
-        at_ms -= record.cost_ms or 0  # a record of the end
+        at_ms -= record.cost_ms or 0  # this record has the time of the end
     return TraceStep(
         _KINDS.get(record.kind, "recall"),
         instant(at_ms) if at_ms else None,

@@ -1,4 +1,4 @@
-"""Collect single sends into batches: one request for many messages, one result for each."""
+"""Collects single sends into batches: one request for many messages, one result per message."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SendBatch = Callable[[Outgoing], Awaitable[SendResult]]
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class AutoBatch:
-    """How sends are collected.
+    """How single sends are collected into batches.
 
     Attributes:
-        linger: the longest that a message waits for others, 1 s at most; 0: only for those of the same
-            iteration of the event loop.
+        linger: the longest time that a message waits for others, 1 s at most; 0: a batch holds the messages
+            of one iteration of the event loop.
         max_bytes: a batch of this size is sent at once. Larger messages are sent alone.
         max_messages: a batch of this many messages is sent at once.
     """
@@ -61,7 +61,7 @@ class Accumulator:
     Args:
         send: sends a batch's request, with retries.
         check: refuses a message that may not be sent; called for messages with more than a body.
-        factory: makes requests and ids.
+        factory: creates requests and ids.
 
     Attributes:
         waiting: messages without a result yet.
@@ -91,10 +91,11 @@ class Accumulator:
     def add(self, message: Message) -> asyncio.Future[SendResult] | None:
         """Put a message into its topic's batch; returns the future of its result.
 
-        None when it may not be in a batch (BA-02): it has a delay, is of a transaction, or is large.
+        None if the message may not be in a batch (BA-02): it has a delay, belongs to a transaction, or is
+        large.
 
         Raises:
-            ValidationError: it may not be sent, or its properties would not read back.
+            ValidationError: the message may not be sent, or its properties cannot be encoded.
         """
         batch = self._open.get(message.topic)
         future = None if batch is None else batch.add_plain(message)
@@ -106,7 +107,7 @@ class Accumulator:
         return future
 
     def _add_checked(self, message: Message, batch: OpenBatch | None) -> asyncio.Future[SendResult] | None:
-        """Add a message that begins a batch, does not fit into the present one, or has more than a body."""
+        """Add a message that begins a batch, does not fit into the open one, or has more than a body."""
         message = taken(message)
         self._check(message)
         if not self._takes(message):
@@ -150,7 +151,7 @@ class Accumulator:
 
     @property
     def under_way(self) -> list[asyncio.Future[SendResult]]:
-        """The futures of results that are still to come."""
+        """The futures of results that are still pending."""
         batches = (*self._open.values(), *self._sending.values())
         return [future for batch in batches for future in batch.waiting if not future.done()]
 

@@ -1,4 +1,4 @@
-"""The time and the tries of one send: one timeout for the whole, one for each attempt."""
+"""The time and the tries of one send: one timeout for the whole send, one for each attempt."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Collection
 
 import msgspec
 
-# Response codes for which another broker may do better (DefaultMQProducer.retryResponseCodes, SK-05).
+# Response codes after which another broker is tried (DefaultMQProducer.retryResponseCodes, SK-05).
 RETRY_CODES = frozenset({17, 14, 1, 2, 16, 204, 205, 1500})
 
-# Below this an attempt is not worth starting: no broker answers over a network in less.
+# The least time for an attempt: no broker answers over a network in less.
 _LEAST_MS = 1.0
 
 
 class RetryBudget(msgspec.Struct, gc=False):
-    """The tries and the time that are left for a send.
+    """The remaining tries and time of a send.
 
-    An attempt gets an equal share of the remaining time, so that a frozen broker costs one share and not the
-    message.
+    An attempt gets an equal share of the remaining time, so that a frozen broker costs one share of the time
+    and not the whole send.
 
     Attributes:
         deadline_ms: the end of the whole send, on any monotonic clock (SK-02).
@@ -30,15 +30,15 @@ class RetryBudget(msgspec.Struct, gc=False):
     attempt_timeout_ms: float | None = None
 
     def remaining_ms(self, now_ms: float) -> float:
-        """The time that is left for the whole send; may be negative."""
+        """The remaining time of the whole send; may be negative."""
         return self.deadline_ms - now_ms
 
     def begin_attempt(self, now_ms: float, *, alternatives: bool = True) -> float | None:
-        """Take one attempt; returns its timeout in ms, or None when tries or time are used up.
+        """Begin an attempt; returns its timeout in ms, or None if tries or time are used up.
 
         Args:
-            alternatives: whether a later attempt could use another broker. Without one, waiting for the
-                only broker beats sending the message to it a second time, so the attempt gets all time.
+            alternatives: whether a later attempt could use another broker. If not, the attempt gets all the
+                time: to wait longer for the only broker is better than to send it the message twice.
         """
         remaining = self.deadline_ms - now_ms
         if self.attempts_left <= 0 or remaining < _LEAST_MS:
@@ -57,5 +57,5 @@ class RetryBudget(msgspec.Struct, gc=False):
 
 
 def retryable_code(code: int, more: Collection[int] = ()) -> bool:
-    """Whether a refusal with this code is tried again on another broker (SK-05)."""
+    """Whether a send refused with this code is tried again on another broker (SK-05)."""
     return code in RETRY_CODES or code in more

@@ -1,4 +1,4 @@
-"""Sends with a callback: keeps their tasks alive and calls back once, on the event loop or in threads."""
+"""Sends with a callback: holds their tasks and calls back once, on the event loop or in threads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.client")
 
-# The limit of Java's client for its sending threads (AS-08).
+# The most submitted sends at a time: Java's limit for its sending threads (AS-08).
 MAX_SUBMITTED = 50_000
-# How long close() waits for the sends under way, and for callbacks that run in threads.
+# How long close() waits for the sends in progress, and for callbacks that run in threads.
 CLOSE_TIMEOUT_S = 10.0
 
 # Called with the result of a send, or with its error.
@@ -24,10 +24,10 @@ SendDone = Callable[[SendResult | None, Exception | None], object]
 
 
 class Submitted:
-    """The submitted sends that are under way, and their callbacks.
+    """The submitted sends in progress, and their callbacks.
 
     Args:
-        threads: where callbacks run (AS-07); None for the event loop, which a slow callback holds up.
+        threads: where callbacks run (AS-07); None for the event loop, which a slow callback blocks.
     """
 
     def __init__(self, threads: Threads | None = None) -> None:
@@ -38,7 +38,7 @@ class Submitted:
 
     @property
     def full(self) -> bool:
-        """Whether the limit is reached; a send whose callback still waits for a thread counts, too."""
+        """Whether the limit is reached; sends whose callback still waits for a thread count, too."""
         return len(self._sends) + self._calling >= MAX_SUBMITTED
 
     def start(self, send: Coroutine[Any, Any, SendResult], done: SendDone | None) -> asyncio.Task[SendResult]:
@@ -76,11 +76,11 @@ class Submitted:
 
     @property
     def under_way(self) -> set[asyncio.Task[SendResult]]:
-        """The sends that have not ended; a cancelled send counts as not ended."""
+        """The sends in progress, and cancelled sends, which got no answer."""
         return {task for task in self._sends if not task.done() or task.cancelled()}
 
     async def sent(self) -> None:
-        """Return when the sends under way have ended, each in its own time, or after 10 s."""
+        """Return when the sends in progress have ended, each within its own timeout, or after 10 s."""
         if self._sends:
             await asyncio.wait(self._sends, timeout=CLOSE_TIMEOUT_S)
 
@@ -93,7 +93,7 @@ class Submitted:
             return
         if self._sends:
             await self.sent()
-            await asyncio.sleep(0)  # their callbacks are called in the next iteration of the loop
+            await asyncio.sleep(0)  # their callbacks run in the next iteration of the loop
         threads, self._threads = self._threads, None
         if self._calling:
             self._idle.clear()

@@ -1,4 +1,4 @@
-"""Probe brokers that failed, so that they are used again as soon as they can be reached (FT-28)."""
+"""Probes failed brokers, so that they are used again as soon as they can be reached (FT-28)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ PROBE_TIMEOUT_MS = 200
 
 
 class Detector:
-    """Asks the brokers of a fault table for a max offset; an answer of any kind means: reachable."""
+    """Requests a max offset from the brokers of a fault table; an answer of any kind means that the broker is
+    reachable.
+    """
 
     def __init__(self, client: ClientInstance, faults: FaultTable) -> None:
         self._client = client
@@ -31,7 +33,7 @@ class Detector:
     async def _probe(self, broker_name: str) -> None:
         found = self._client.any_queue_of(broker_name)
         if found is None:
-            # No route has this broker any more.
+            # No route names this broker.
             self._faults.remove(broker_name)
             return
         address, queue = found

@@ -1,4 +1,4 @@
-"""Which brokers to avoid for a while because they were slow or failed (MQFaultStrategy).
+"""The brokers that a producer avoids for a while because they were slow or failed (MQFaultStrategy).
 
 Named profiles: ``4.x`` isolates long and lets a fast success end an isolation; ``4.7`` is ``4.x`` with
 retries that prefer the broker just tried, as in RocketMQ up to 4.7.1; ``5.x`` isolates briefly, never
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FaultProfile:
-    """Numbers and rules of one generation.
+    """Numbers and rules of one generation of RocketMQ's clients.
 
     Attributes:
-        latency_max_ms, not_available_ms: a table: a broker whose latency has reached a row's first number is
-            avoided for the row's second one; the last such row counts.
-        isolation_ms: the latency that a failed attempt counts as.
+        latency_max_ms, not_available_ms: two columns of a table: a broker whose latency reaches a value of
+            the first column is avoided for the time in the second; the last such row counts.
+        isolation_ms: the latency that is assumed for a failed attempt.
         only_forward: an update never shortens an isolation (FT-08); else the newest update counts (FT-07).
-        uses_reachable: the second choice is a broker that is reachable though isolated (FT-16).
-        missing_master_isolates: a broker whose route names no master counts as failed (FT-10); else it is
-            only noted.
-        retry_prefers_last: a retry takes an available queue only of the broker just tried (FT-14).
+        uses_reachable: the second choice is an isolated but reachable broker (FT-16).
+        missing_master_isolates: an attempt at a broker without a master in the route isolates the broker
+            (FT-10); else only its latency is noted.
+        retry_prefers_last: a retry takes an available queue only from the broker just tried (FT-14).
     """
 
     name: str
@@ -39,7 +39,7 @@ class FaultProfile:
     retry_prefers_last: bool = False
 
     def not_available_for(self, latency_ms: float) -> int:
-        """How long a broker with this latency is avoided, in ms (FT-04)."""
+        """How long a broker with this latency is avoided, in milliseconds (FT-04)."""
         for limit, duration in zip(
             reversed(self.latency_max_ms), reversed(self.not_available_ms), strict=True
         ):
@@ -74,13 +74,13 @@ PROFILES = {profile.name: profile for profile in (PROFILE_4_7, PROFILE_4X, PROFI
 
 @dataclass(frozen=True, slots=True)
 class FaultItem:
-    """What a producer has noted of one broker.
+    """A producer's record of one broker.
 
     Attributes:
         broker_name: the broker group.
-        latency: seconds that the last attempt took, also when it failed (FT-06).
+        latency: duration of the last attempt in seconds, failed or not (FT-06).
         available_in: seconds for which the broker is still avoided, 0 when it is available.
-        reachable: the last attempt or probe reached it.
+        reachable: whether the last attempt or probe reached the broker.
     """
 
     broker_name: str
@@ -91,13 +91,13 @@ class FaultItem:
 
 @dataclass(slots=True)
 class _Noted:
-    """One broker in the table.
+    """The table's entry of one broker.
 
     Attributes:
-        latency_ms: the measured latency of the last attempt, also when it failed (FT-06).
-        start_ms: when it counts as available again, on the clock given to :class:`FaultTable`.
-        reachable: the last attempt or probe reached it.
-        check_ms: when the detector may probe it next.
+        latency_ms: the measured latency of the last attempt, failed or not (FT-06).
+        start_ms: the time from which the broker counts as available again.
+        reachable: whether the last attempt or probe reached the broker.
+        check_ms: the time from which the detector may probe the broker again.
     """
 
     broker_name: str
@@ -124,12 +124,12 @@ class FaultTable:
     def update(
         self, broker_name: str, latency_ms: float, now_ms: float, *, isolation: bool, reachable: bool = True
     ) -> None:
-        """Take note of one attempt.
+        """Record one attempt.
 
         Args:
-            latency_ms: the measured time, stored as it is.
-            isolation: the attempt failed in a way that counts against the broker: the fixed pseudo
-                latency of the profile decides the duration (FT-05).
+            latency_ms: the measured time.
+            isolation: the attempt failed in a way that counts against the broker: the fixed pseudo latency of
+                the profile decides the duration (FT-05).
         """
         judged = self.profile.isolation_ms if isolation else latency_ms
         duration = self.profile.not_available_for(judged)
@@ -143,7 +143,7 @@ class FaultTable:
             item.start_ms = now_ms + duration
 
     def is_available(self, broker_name: str, now_ms: float) -> bool:
-        """Whether there is no item of the broker, or its isolation is over (FT-09)."""
+        """Whether the broker has no item, or its isolation is over (FT-09)."""
         item = self._items.get(broker_name)
         return item is None or now_ms >= item.start_ms
 
@@ -155,10 +155,10 @@ class FaultTable:
         self._items.pop(broker_name, None)
 
     def pick_one_at_least(self, now_ms: float) -> str | None:
-        """A broker to use although every one is to be avoided; None when no item is known.
+        """A broker to use when every broker is to be avoided; None if the table is empty.
 
-        ``4.x``: in turn from the better half, ordered by available, latency, start (FT-18 to FT-20).
-        ``5.x``: any reachable one (FT-21).
+        ``4.x``: in turn from the better half, ordered by availability, latency, start (FT-18 to FT-20).
+        ``5.x``: any reachable broker (FT-21).
         """
         items = list(self._items.values())
         self._random.shuffle(items)
@@ -181,7 +181,7 @@ class FaultTable:
         return [item.broker_name for item in due]
 
     def probed(self, broker_name: str, *, reachable: bool) -> None:
-        """Take note of a probe; a broker forgotten meanwhile stays forgotten."""
+        """Record a probe; a broker that was removed meanwhile stays removed."""
         item = self._items.get(broker_name)
         if item is not None:
             item.reachable = reachable

@@ -14,12 +14,12 @@ from orbitmq.runtime.line import Line
 
 
 class PacedKernel:
-    """A kernel that begins a send when there is room for it.
+    """A send kernel that begins a send when the limit admits it.
 
     Args:
-        timeout_ms: for a whole send that has no timeout of its own, the wait for admission included.
-        max_messages: sends under way at a time.
-        max_bytes: their bodies together.
+        timeout_ms: for a whole send without a timeout of its own, the wait for admission included.
+        max_messages: most sends in progress at a time.
+        max_bytes: most bytes of their bodies together.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class PacedKernel:
         """As :meth:`SendKernel.send`, after waiting for room.
 
         Raises:
-            SendError: as there, or it was not admitted in time (kind TOO_MANY_REQUESTS).
+            SendError: as in :meth:`SendKernel.send`, or the send was not admitted in time (kind
+                TOO_MANY_REQUESTS).
         """
         size = len(out.body)
         if not self._line.take(size):
@@ -53,7 +54,7 @@ class PacedKernel:
                 await self._line.enter(size, deadline=deadline)
             except TimeoutError as error:
                 raise self._kernel.too_much_under_way(out.topic, started) from error
-            # Waiting for admission is part of the time of the send (AS-08).
+            # The wait for admission counts in the time of the send (AS-08).
             timeout_ms = max(1, timeout_ms - int(self._client.now_ms() - started))
         try:
             return await self._kernel.send(chooser, out, fixed, timeout_ms, submitted=submitted)

@@ -13,7 +13,7 @@ from orbitmq.message.model import Message
 
 
 class InternalProducer:
-    """A producer without options. It starts with its first message.
+    """A producer without options. It registers with its first message.
 
     Args:
         group: the producer group.
@@ -50,7 +50,7 @@ class InternalProducer:
         return await self._kernel.send(chooser, out, None, None)
 
     async def close(self) -> None:
-        """Leave the group, if a message was sent at all. Idempotent."""
+        """Leave the group, if a message was sent. Idempotent."""
         if self._started:
             self._started = False
             await self._client.unregister_producer(self._group)

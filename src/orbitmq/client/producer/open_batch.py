@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """The open batch of a topic: messages that wait to be sent together, and their results.
 
-Typed in ``open_batch.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
+Typed in ``open_batch.pxd`` and compiled if a C compiler is available; the same source also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ITEM_HEAD = struct.Struct(">iiiii")
 _BLOCK_LENGTH = struct.Struct(">h")
 _ID_CHARS = 32
 _COUNTER_CHARS = 4
-# Around the id of an item without properties of its own.
+# The property that follows the id of an item without properties of its own.
 PLAIN_PROPERTIES = b"WAIT\x01true\x02"
 _BEFORE_ID = b"UNIQ_KEY\x01"
 _AFTER_ID = b"\x02" + PLAIN_PROPERTIES
 _PLAIN_BLOCK_BYTES = len(_BEFORE_ID) + _ID_CHARS + len(_AFTER_ID)
-# What an item without properties needs beside its body.
+# The size of an item without properties, beside its body.
 PLAIN_ITEM_BYTES = _ITEM_HEAD.size + _BLOCK_LENGTH.size + _PLAIN_BLOCK_BYTES
-# C integers in the compiled module.
+# These are C integers in the compiled module.
 _HEAD_BYTES = _ITEM_HEAD.size
 _PLAIN_BYTES = PLAIN_ITEM_BYTES
 _ID_AT = _BLOCK_LENGTH.size + len(_BEFORE_ID)
@@ -38,7 +38,7 @@ _ID_BYTES = _ID_CHARS
 
 
 class Item(NamedTuple):
-    """A message of a batch that has more than a body."""
+    """A message of a batch that has properties or a flag."""
 
     body: bytes
     flag: int
@@ -47,11 +47,11 @@ class Item(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The most bytes that it takes, with an id."""
+        """The most bytes that the encoded item takes, with an id."""
         return PLAIN_ITEM_BYTES + len(self.body) + len(self.properties)
 
     def encoded(self, unique_id: str) -> bytes:
-        """Its encoded form in the body of a batch."""
+        """The item's encoded form in the body of a batch."""
         block = self.properties
         if self.unique_id is None:
             block = b"UNIQ_KEY\x01%b\x02%b" % (unique_id.encode(), block)
@@ -61,21 +61,21 @@ class Item(NamedTuple):
 
 
 class OpenBatch:
-    """One batch while it is filled.
+    """One batch that is being filled.
 
     An item is the bare body of a message without properties and flag, or else an :class:`Item`. All are
     encoded together when the batch is closed.
 
     Args:
-        new_future: makes a future of the event loop.
+        new_future: creates a future of the event loop.
         max_bytes, max_messages: as in :class:`~orbitmq.client.producer.batching.AutoBatch`.
 
     Attributes:
         items, waiting: the messages, and the future of each one's result.
-        plain: all items are bare bodies.
+        plain: whether all items are bare bodies.
         size: bytes of the encoded items.
-        full: the number of messages with which the batch is sent at once.
-        timer: ends the waiting of the batch.
+        full: the number of messages at which the batch is sent at once.
+        timer: the timer that sends the batch.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OpenBatch:
     def add_plain(self, message: Message) -> asyncio.Future[SendResult] | None:
         """Add a message that needs no check: its topic was checked when the batch was opened.
 
-        None for any other message, and when there is no room for it.
+        None for any other message, or if the batch has no room for it.
         """
         body = plain_body(message)
         if body is None or not self.has_room(_PLAIN_BYTES + len(body)):
@@ -106,7 +106,7 @@ class OpenBatch:
         return self.size + size <= self._max_bytes
 
     def put(self, item: bytes | Item, size: int) -> asyncio.Future[SendResult]:
-        """Add an item; ``size``: its bytes when it is encoded."""
+        """Add an item; ``size`` is its size in encoded form."""
         if item.__class__ is not bytes:
             self.plain = False
         future = self._new_future()
@@ -131,8 +131,8 @@ def encode_plain(bodies: list[bytes], size: int, id_head: str, first: int) -> tu
     """The body of a batch of messages without properties, and the unique id of each (BA-04, BA-05).
 
     Args:
-        size: of the result, :data:`PLAIN_ITEM_BYTES` for each beside the bodies.
-        id_head: what the ids begin with; their last four digits count up from ``first``.
+        size: size of the result: the bodies, and :data:`PLAIN_ITEM_BYTES` for each.
+        id_head: the prefix of the ids; their last four digits count up from ``first``.
     """
     rest = _BLOCK_LENGTH.pack(_PLAIN_BLOCK_BYTES) + _BEFORE_ID + id_head.encode() + b"0000" + _AFTER_ID
     if len(rest) != PLAIN_ITEM_BYTES - _ITEM_HEAD.size or size < PLAIN_ITEM_BYTES:

@@ -1,7 +1,7 @@
 """The options of producers and of one send.
 
-The options of a client are the parameters of its constructor, whose class explains them. They have no text
-of their own: editors would show it instead of the client's.
+The options of a client are the parameters of its constructor, and the client's class documents them. These
+classes carry no text on the options: editors would show it in place of the client's.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SendOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         timeout_ms: for this send, None for the producer's timeout.
-        submitted: made by ``submit``: ``async_retries`` counts, not ``retries`` (AS-12).
+        submitted: the send was made by ``submit``: ``async_retries`` counts, not ``retries`` (AS-12).
     """
 
     queue: MessageQueue | None = None
@@ -106,7 +106,7 @@ class SendOptions(msgspec.Struct, frozen=True):
 
     @property
     def chooses_queue(self) -> bool:
-        """The message may go to one queue only."""
+        """Whether the options allow one queue only."""
         return self.queue is not None or self.ordering_key is not None or self.selector is not None
 
 
@@ -114,7 +114,7 @@ def in_ms(timeout: Duration | None) -> int | None:
     """The timeout of one call in milliseconds; None stands for the producer's timeout.
 
     Raises:
-        ValidationError: it is out of range; the text names the range.
+        ValidationError: the timeout is out of range; the text names the range.
     """
     if timeout is None:
         return None
@@ -122,6 +122,6 @@ def in_ms(timeout: Duration | None) -> int | None:
     return milliseconds(timeout)
 
 
-# The options of nearly every send, which are recognised by identity.
+# The options of nearly every send; they are compared by identity.
 PLAIN = SendOptions()
 PLAIN_SUBMITTED = SendOptions(submitted=True)

@@ -59,15 +59,16 @@ class Producer(AsyncContext):
     Args:
         group: the producer group, 1 to 120 characters.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
-            or ``dns://name:port``. Default: what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
-        client_id: the name by which brokers know this client; each member of a group needs another one. Made
-            of host, process and a random number by default.
-        timeout: seconds, or a timedelta, for a whole send, all tries together.
-        attempt_timeout: upper limit of one try while others remain. Without it a try gets an equal
-            share of the time left, so that a frozen broker never uses up the time of the others.
-        retries: further tries after a failed one, each on another broker when there is one.
-        async_retries: the same for :meth:`submit` (retryTimesWhenSendAsyncFailed). It counts for a submitted
-            message with a chosen queue too, which goes to that queue again: 0 where order matters.
+            or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
+        client_id: the name by which brokers know this client; each member of a group needs its own. Made of
+            host, process and a random number by default.
+        timeout: seconds, or a timedelta, for a whole send with all its tries.
+        attempt_timeout: upper limit of one try while others remain. Without it a try gets an equal share of
+            the time left, so that a frozen broker never uses up the time of later tries.
+        retries: further tries after a failed one, each on another broker if the topic has one.
+        async_retries: the same for :meth:`submit` (retryTimesWhenSendAsyncFailed). It also counts for a
+            submitted message with a chosen queue, which is sent to that queue again: set 0 where order
+            matters.
         retry_codes: response codes to retry beside RocketMQ's own list.
         retry_not_stored_ok: try another broker when the status is not SEND_OK. The message is then stored
             more than once.
@@ -90,17 +91,17 @@ class Producer(AsyncContext):
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
-        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; by default it is not spoken.
-        max_in_flight: back pressure: sends under way at a time; more wait. A batch counts as one. None for no
-            limit but ``max_async``.
-        max_in_flight_bytes: with ``max_in_flight``: their bodies together.
-        max_async: requests of this client that wait for an answer at a time (clientAsyncSemaphoreValue); more
-            wait, and fail when no place becomes free in their time.
+        tls: ``Tls(ca=, cert=, key=)`` for servers that speak TLS; without it connections are plain TCP.
+        max_in_flight: back pressure: the most sends in progress at a time; further sends wait. A batch counts
+            as one. None for no limit but ``max_async``.
+        max_in_flight_bytes: with ``max_in_flight``: the most bytes of their bodies together.
+        max_async: requests of this client that wait for an answer at a time (clientAsyncSemaphoreValue);
+            further ones wait, and fail if no place becomes free in time.
         callback_threads: run the callbacks of :meth:`submit` in this many threads, 0 to 64; 0 runs them on
-            the event loop, where a slow one holds up everything.
+            the event loop, which a slow callback blocks.
         default_topic_queues: queues of a topic that the first message creates.
-        client: share the connections of another client instead of opening own ones. Different
-            ``name_servers``, a different ``runtime`` and options about connections are refused beside it.
+        client: share the connections of another client instead of opening new ones. Different
+            ``name_servers``, a different ``runtime`` and options about connections are then refused.
         runtime: the machine; the real one by default.
     """
 
@@ -159,24 +160,25 @@ class Producer(AsyncContext):
         self._submitted = Submitted(client.runtime.threads.pool(threads) if threads else None)
         self._background = Background(f"producer {group}")
         self._batches: Accumulator | None = None
-        # While the producer runs and has auto_batch.
+        # Set while the producer runs with auto_batch.
         self._collect: Callable[[Message], asyncio.Future[SendResult] | None] | None = None
         if settings.auto_batch is not None:
             self._batches = Accumulator(
                 settings.auto_batch, self._outgoing, self._check, self._send_collected, self._background
             )
         self._life = ClientState(f"producer {group!r}")
-        # True while the producer closes: messages that were submitted before are still sent.
+        # True while the producer closes: messages submitted before are still sent.
         self._finishing = False
         self._unsent = Unsent(group, self._submitted, self._batches)
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the background work. Nothing is connected before the first send.
+        """Start the background work. The producer connects with the first send.
 
         Raises:
-            ClientStateError: it was started before, or its client is closed or works in another event loop.
+            ClientStateError: the producer was started before, or its client is closed or works in another
+                event loop.
         """
         with self._life.starting():
             await self._client.start()
@@ -193,7 +195,7 @@ class Producer(AsyncContext):
         """Send submitted and collected messages, unregister from the brokers and close. Awaited sends fail.
 
         Submitted messages have 10 s at most, and callbacks in threads another 10 s; the number of messages
-        without an answer is logged. A cancelled close goes on to its end; a further call waits for that.
+        without an answer is logged. A cancelled close continues to its end; a second call waits for that.
         """
         self._finishing = self._finishing or self._life.running
         await self._life.end(self._leave)
@@ -225,20 +227,20 @@ class Producer(AsyncContext):
         """Send one message and wait until the broker has stored it.
 
         Args:
-            queue: send to this queue; there is no second try then.
+            queue: send to this queue; such a send has one try.
             ordering_key: send to the queue that this key hashes to, so that messages of one key stay in
-                order; there is no second try then. The key travels as ``__SHARDINGKEY``.
+                order; such a send has one try. The key travels as the property ``__SHARDINGKEY``.
             selector: ``selector(queues, message, ordering_key)`` chooses the queue instead of the hash.
-            timeout: for this send instead of the producer's.
+            timeout: the timeout of this send, in place of the producer's.
 
         Raises:
-            ValidationError: the message is not one that a broker would take.
+            ValidationError: a broker would refuse the message.
             SendError: the message was not sent, or it is not known whether it was (kind TIMEOUT).
                 ``attempts`` names every broker tried and why it failed.
             ClientStateError: the producer is not running, or was started in another event loop.
         """
         self._life.check_loop()
-        # No function of its own: with auto_batch a send takes a few microseconds.
+        # Inlined: with auto_batch a send takes a few microseconds.
         options = PLAIN
         if queue is not None or ordering_key is not None or selector is not None or timeout is not None:
             options = SendOptions(queue, ordering_key, selector, in_ms(timeout))
@@ -250,7 +252,7 @@ class Producer(AsyncContext):
         return await self._send_taken(taken(message), options)
 
     async def _send_taken(self, message: Message, options: SendOptions) -> SendResult:
-        """As :meth:`send`, for a message that is a copy already and may have marks of a transaction."""
+        """As :meth:`send`, for a message that is already a copy and may carry transaction properties."""
         if not self._wrapped:
             return await self._send(message, options)
         message = self._outward(message)
@@ -258,14 +260,14 @@ class Producer(AsyncContext):
         return result
 
     def _outward(self, message: Message) -> Message:
-        """The message, its topic with the namespace; an object that is no message is refused."""
+        """The message with the namespace in its topic; refuses an object that is no message."""
         check_is_message(message)
         if self._namespace:
             check_topic(message.topic)
         return self._namespace.outward(message)
 
     async def _through_middleware(self, given: Message | list[Message], send: SendOne) -> Any:
-        """Every kind of send passes the middleware here: one message, a list, one-way."""
+        """Run a send of any kind (one message, a list, one-way) through the middleware."""
         return await around_sends(self._middleware, send)(given)
 
     async def _send(self, message: Message, options: SendOptions) -> SendResult:
@@ -275,7 +277,7 @@ class Producer(AsyncContext):
         return await self._alone(message, options)
 
     def _alone(self, message: Message, options: SendOptions) -> Awaitable[SendResult]:
-        """The send of one message by itself; no coroutine of its own, most messages need none.
+        """The send of one message outside a batch. Not a coroutine itself, since most messages need none.
 
         Raises:
             ValidationError, ClientStateError: as :meth:`send`.
@@ -296,7 +298,7 @@ class Producer(AsyncContext):
         return await self._paced.send(chooser, out, queue, options.timeout_ms, submitted=options.submitted)
 
     def _collected(self, message: Message, options: SendOptions) -> asyncio.Future[SendResult] | None:
-        """The future of a message that joins a batch; None for a message that is sent alone."""
+        """The future of a message that joins a batch; None for a message that has to be sent alone."""
         if self._collect is None or (options is not PLAIN and options is not PLAIN_SUBMITTED):
             return None
         return self._collect(message)
@@ -311,23 +313,25 @@ class Producer(AsyncContext):
         selector: Selector | None = None,
         timeout: Duration | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Send without waiting. Everything else is as with :meth:`send`, tries on other brokers too.
+        """Send without waiting; otherwise like :meth:`send`, with tries on other brokers.
 
-        Further tries are counted by ``async_retries``. Messages that ``auto_batch`` collects are tried again
-        as their batch is, by ``retries``.
+        ``async_retries`` limits further tries. For messages that ``auto_batch`` collects, ``retries`` limits
+        the tries of their batch.
 
         Args:
-            done: called with the result and None, or with None and the error: by the event loop, or in a
-                thread with ``callback_threads``; never from here. Not called for a send that was cancelled.
+            done: called with the result and None, or with None and the error: on the event loop, or with
+                ``callback_threads`` in a thread; never during this call. It is not called for a cancelled
+                send.
             queue, ordering_key, selector, timeout: as for :meth:`send`.
 
         Returns:
-            The result to come. Cancelling it only drops the result: the message may be sent all the same.
+            The task or future of the result. Cancelling it only drops the result: the message may be sent all
+                the same.
 
         Raises:
-            SendError: 50,000 submitted sends are under way already (kind TOO_MANY_REQUESTS).
-            ValidationError: ``done`` is no function. With ``auto_batch``, also a message that cannot be sent;
-                otherwise that is the result.
+            SendError: 50,000 submitted sends are in progress already (kind TOO_MANY_REQUESTS).
+            ValidationError: ``done`` is no function. With ``auto_batch``, the message itself may be invalid,
+                too; without it that error is the result.
         """
         self._life.check_loop()
         if done is not None and not callable(done):
@@ -348,10 +352,10 @@ class Producer(AsyncContext):
         return self._submitted.start(self._send_taken(taken(message), options), done)
 
     async def flush(self) -> None:
-        """Send what ``auto_batch`` has collected, and wait until nothing is under way that was sent before.
+        """Send the messages that ``auto_batch`` has collected, and wait for the end of all earlier sends.
 
-        Results and errors go to the awaited sends, futures and callbacks as always. It takes no longer than
-        the timeouts of those sends.
+        Results and errors go to the awaited sends, futures and callbacks as always. The call takes no longer
+        than the timeouts of those sends.
 
         Raises:
             ClientStateError: the producer is not running, or was started in another event loop.
@@ -362,9 +366,9 @@ class Producer(AsyncContext):
     async def recall(self, topic: str, handle: str, *, timeout: Duration | None = None) -> str:
         """Take back a message that was sent for a later time, before it is delivered.
 
-        Such messages were made with ``delay`` or ``deliver_at``, not with a level. The broker must allow
-        it (``recallMessageEnable=true``), OrbitMQ's or Apache's from 5.4 on. A recall comes in time until the
-        second begins in which the message is due.
+        The message needs ``delay`` or ``deliver_at``, not a delay level. The broker must allow recalls
+        (``recallMessageEnable=true``): OrbitMQ's, or Apache's from 5.4 on. A recall succeeds until the second
+        in which the message is due begins.
 
         Args:
             handle: ``SendResult.recall_handle``.
@@ -373,8 +377,9 @@ class Producer(AsyncContext):
             The unique id of the message.
 
         Raises:
-            ValidationError: not a handle.
-            BrokerError: refused: too late, recalled already, or a broker that has no recall (code 3).
+            ValidationError: ``handle`` is no recall handle.
+            BrokerError: the recall was refused: it is too late, the message was recalled already, or the
+                broker has no recalls (code 3).
             SendError, TopicNotFoundError, TransportError: the broker cannot be reached.
         """
         self._life.check_loop()
@@ -395,8 +400,8 @@ class Producer(AsyncContext):
         """Send messages of one topic in one request; they are stored next to each other in one queue.
 
         Raises:
-            ValidationError: mixed topics or WAIT flags, delayed messages, too large together, or another
-                topic's queue.
+            ValidationError: the messages differ in topic or WAIT flag, have delays, are too large together,
+                or ``queue`` belongs to another topic.
             SendError, ClientStateError: as :meth:`send`.
         """
         self._life.check_loop()
@@ -423,10 +428,10 @@ class Producer(AsyncContext):
         ordering_key: object | None = None,
         timeout: Duration | None = None,
     ) -> None:
-        """Send without waiting for an answer: one try, and the broker may drop it without a word (AS-10).
+        """Send without waiting for an answer: one try, and no notice if the broker drops the message (AS-10).
 
         Raises:
-            SendError: it could not even be handed to a connection.
+            SendError: the message could not be handed to a connection.
             ValidationError, ClientStateError: as :meth:`send`.
         """
         self._life.check_loop()
@@ -451,7 +456,7 @@ class Producer(AsyncContext):
         """Send a message and wait for the reply of its consumer (``ReceivedMessage.reply``).
 
         Args:
-            timeout: for the sending and the waiting together.
+            timeout: for the send and the wait together.
             queue, ordering_key: as for :meth:`send`.
 
         Raises:
@@ -468,7 +473,7 @@ class Producer(AsyncContext):
         marked, correlation_id = replies.marked(message, timeout_ms)
         reply = replies.expect(correlation_id)
         try:
-            # The broker pushes replies to the clients that it knows.
+            # The broker pushes replies only to clients that have sent it a heartbeat.
             await self._kernel.route(message.topic, started)
             await self._client.heartbeat(only_new=True)
             left_ms = self._left_ms(started, timeout_ms)
@@ -483,11 +488,11 @@ class Producer(AsyncContext):
     async def reply(
         self, request: ReceivedMessage, body: bytes | str, *, timeout: Duration | None = None
     ) -> SendResult:
-        """Answer a request. The reply goes through the broker that the request came from.
+        """Answer a request. The reply goes through the request's broker.
 
         Raises:
-            MessageFormatError: ``request`` asks for no reply.
-            SendError: the client that asked could not be reached.
+            MessageFormatError: ``request`` is a message that expects no reply.
+            SendError: the requesting client could not be reached.
             ValidationError, ClientStateError: as :meth:`send`.
         """
         message = request.reply(body)
@@ -496,11 +501,11 @@ class Producer(AsyncContext):
         return await self.send(message, queue=queues[0] if queues else None, timeout=timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of ``topic`` that can be written to now.
+        """The queues of ``topic`` that are writable now.
 
         Raises:
-            SendError: no name server, or the topic is unknown and no broker would create it.
-            ValidationError: not a name of a topic, or one of the broker's own.
+            SendError: no name server answers, or the topic is unknown and no broker would create it.
+            ValidationError: the topic's name is invalid, or the topic belongs to the broker.
         """
         check_topic(topic)
         topic = self._namespace.full(topic)
@@ -508,7 +513,7 @@ class Producer(AsyncContext):
         return list((await self._kernel.route(topic, self._client.now_ms())).publish)
 
     def fault_table(self) -> list[FaultItem]:
-        """Latency, isolation and reachability noted of each broker; empty while fault tolerance is off."""
+        """Latency, isolation and reachability of each broker; empty while fault tolerance is off."""
         return self._faults.snapshot(self._client.now_ms())
 
     # -- before the kernel -----------------------------------------------------------------------------
@@ -516,7 +521,7 @@ class Producer(AsyncContext):
     def _check(self, message: Message, *, submitted: bool = False) -> QueueChooser:
         if not self._life.running and not (submitted and self._finishing):
             self._life.check_running()
-        # The one possible fault of a message with just a topic and a body is its size.
+        # A message with only a topic and a body can have one fault, its size.
         body = plain_body(message)
         if body is None or len(body) > self._max_message_bytes:
             check_message(message, self._max_message_bytes)

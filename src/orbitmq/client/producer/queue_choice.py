@@ -1,7 +1,7 @@
-"""Choose the queue for the next message of one topic.
+"""Chooses the queue for the next message of one topic.
 
-The chooser reads a route and never changes it; whenever the route has a writable queue it returns one
-of the route's queues.
+The chooser reads a route without changing it. If the route has a writable queue, it returns one of the
+route's queues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class QueueChooser:
     """Round robin from a random start, minus the brokers to avoid (TI rows, FT-13 to FT-27).
 
     Args:
-        random_source: for the start.
+        random_source: source of the random start.
         faults: the fault table to obey, None when latency fault tolerance is off (FT-01).
     """
 
@@ -42,11 +42,11 @@ class QueueChooser:
     def choose(
         self, route: TopicRoute, tried: Sequence[str] = (), now_ms: float = 0.0
     ) -> MessageQueue | None:
-        """The queue for the next attempt, None when the route has no writable queue.
+        """The queue for the next attempt, None if the route has no writable queue.
 
         Args:
-            tried: the brokers that this message's attempts used so far, the last one last.
-            now_ms: the clock of the fault table; unused without one.
+            tried: the brokers of this message's earlier attempts, in their order.
+            now_ms: the time on the fault table's clock; unused without a fault table.
         """
         queues = route.publish
         if not queues:
@@ -67,7 +67,7 @@ class QueueChooser:
             return self._other(queues, tried)
 
     def _other(self, queues: tuple[MessageQueue, ...], tried: Sequence[str]) -> MessageQueue:
-        """Plain round robin: a broker not tried yet, else one that is not the last one, else any."""
+        """Plain round robin: a broker not tried yet, else another broker than the last one, else any."""
         chosen = None
         if tried:
             chosen = self._scan(queues, lambda name: name not in tried)
@@ -85,7 +85,7 @@ class QueueChooser:
         for position in range(start, start + size):
             queue = queues[position % size]
             if usable(queue.broker_name):
-                # A later call goes on behind this queue, so that skipped brokers do not skew the spread.
+                # The next call continues after this queue, so that skipped brokers do not skew the spread.
                 self._index = position
                 return queue
         return None
@@ -107,7 +107,9 @@ class QueueChooser:
         return chosen or self._other(queues, tried)
 
     def _better_half(self, faults: FaultTable, route: TopicRoute, now_ms: float) -> MessageQueue | None:
-        """All brokers are to be avoided: a queue of one of the better half (FT-22 to FT-24)."""
+        """A queue of a broker in the better half, for the case that all brokers are to be avoided (FT-22 to
+        FT-24).
+        """
         broker_name = faults.pick_one_at_least(now_ms)
         if broker_name is None:
             return None
@@ -120,7 +122,9 @@ class QueueChooser:
 
 
 def by_hash(queues: Sequence[MessageQueue], message: Message, key: Any) -> MessageQueue:
-    """Selector: the same key goes to the same queue while the route stands (SelectMessageQueueByHash)."""
+    """Selector: the same key goes to the same queue while the route is unchanged
+    (SelectMessageQueueByHash).
+    """
     return queues[queue_index(key, len(queues))]
 
 
@@ -134,7 +138,7 @@ def by_random(random_source: random.Random) -> Selector:
 
 
 def queue_of(topic: str, queue: object) -> MessageQueue:
-    """The queue that a user chose for a message of this topic.
+    """Check the queue that a user chose for a message of this topic.
 
     Raises:
         ValidationError: the object is no queue, or a queue of another topic.
@@ -145,9 +149,9 @@ def queue_of(topic: str, queue: object) -> MessageQueue:
 
 
 def queue_index(key: object, size: int) -> int:
-    """Java's ``abs(hashCode % size)``: Java and Python producers send one key to one queue.
+    """Java's ``abs(hashCode % size)``: Java and Python producers send the same key to the same queue.
 
-    A key that is an ``int`` of 32 bits hashes to itself, as ``Integer``; anything else as its text.
+    An ``int`` of 32 bits hashes to itself, like Java's ``Integer``; any other key hashes like its text.
     """
     if isinstance(key, int) and not isinstance(key, bool) and -(2**31) <= key < 2**31:
         return abs(key) % size

@@ -1,4 +1,4 @@
-"""Makes the fields and the body of a send request from a user's message, which stays unchanged."""
+"""Builds the fields and the body of a send request from a user's message, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wording import counted
 
-# Compressing this much takes about a millisecond; more would hold up the event loop.
+# The largest body that is compressed on the event loop, in about a millisecond; larger ones are compressed in
+# a thread.
 _COMPRESS_INLINE_BYTES = 64 * 1024
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -42,9 +43,9 @@ class Compression:
     """When and how bodies are compressed.
 
     Attributes:
-        from_bytes: bodies of at least this size (SK-10).
+        from_bytes: the least size of a body to compress (SK-10).
         kind: zlib, LZ4 or ZSTD.
-        level: of zlib or ZSTD.
+        level: the level of zlib or ZSTD.
     """
 
     from_bytes: int = 4096
@@ -56,7 +57,7 @@ class Outgoing(msgspec.Struct, gc=False):
     """One send request, ready except for the queue.
 
     Attributes:
-        fields: of the header (SendMessageRequestHeaderV2), with the queue of the last try.
+        fields: the fields of the header (SendMessageRequestHeaderV2), with the queue of the last try.
     """
 
     code: int
@@ -67,11 +68,11 @@ class Outgoing(msgspec.Struct, gc=False):
 
     @property
     def properties_text(self) -> str:
-        """The property block of the request; the items of a batch have their own."""
+        """The property block of the request; empty for a batch, whose items have their own."""
         return self.fields["i"]
 
     def header(self, queue: MessageQueue) -> dict[str, str]:
-        """The header fields of a try on ``queue``, until the next try (SK-14)."""
+        """The header fields of a try on ``queue``; the next try changes this dict (SK-14)."""
         fields = self.fields
         fields["e"] = str(queue.queue_id)
         fields["n"] = queue.broker_name
@@ -100,7 +101,7 @@ class Outgoing(msgspec.Struct, gc=False):
 
 
 class OutgoingFactory:
-    """Makes the requests of one producer.
+    """Builds the requests of one producer.
 
     Args:
         default_queues: queues of a topic that the first message creates.
@@ -116,7 +117,7 @@ class OutgoingFactory:
         compression: Compression | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        # The fields that most messages have in common, in the order of their letters.
+        # The header fields that most messages have in common, in the order of their letters.
         self._plain = {
             "a": group,
             "b": "",
@@ -141,7 +142,7 @@ class OutgoingFactory:
         self._max_message_bytes = max_message_bytes
 
     def small(self, message: Message, ordering_key: object | None = None) -> Outgoing | None:
-        """The request for ``message``; None when its body is so large that :meth:`large` has to make it."""
+        """The request for ``message``; None if its body is large enough for :meth:`large`."""
         body = message.body
         if body.__class__ is not bytes:
             body = bytes(body)
@@ -161,7 +162,7 @@ class OutgoingFactory:
         settings = self._compression
         packed = compress(body, settings.kind, settings.level)
         if len(packed) >= len(body):
-            return body, 0  # within the broker's limit, which the compressed form could exceed
+            return body, 0  # within the broker's limit, while the compressed form could exceed it
         return packed, sysflag.with_compression(0, settings.kind)
 
     def _build(self, message: Message, body: bytes, flags: int, ordering_key: object | None) -> Outgoing:
@@ -181,7 +182,7 @@ class OutgoingFactory:
             text += _checked_text({property_names.SHARDING_KEY: str(ordering_key)})
         fields = self._fields(message.topic, flags, message.flag, text)
         if message.topic.startswith(RETRY_PREFIX):
-            # SK-15: both counts stay in the properties, too.
+            # SK-15: both counts also stay in the properties.
             if property_names.RECONSUME_TIME in properties:
                 fields["j"] = properties[property_names.RECONSUME_TIME]
             if property_names.MAX_RECONSUME_TIMES in properties:
@@ -189,7 +190,7 @@ class OutgoingFactory:
         return Outgoing(code, message.topic, body, unique_id, fields)
 
     def batch(self, messages: Sequence[Message]) -> Outgoing:
-        """The request for a checked batch: every item gets an id of its own, nothing is compressed (BA rows).
+        """The request for a checked batch: every item gets its own id, and nothing is compressed (BA rows).
 
         Raises:
             ValidationError: the encoded items are over the limit.
@@ -214,10 +215,10 @@ class OutgoingFactory:
         return Outgoing(_SEND_BATCH, messages[0].topic, body, ",".join(ids), fields)
 
     def item(self, message: Message) -> Item:
-        """A message of a batch, ready except for its unique id when it brings none (BA-05).
+        """A message of a batch, complete except for the unique id if the message has none (BA-05).
 
         Raises:
-            ValidationError: its properties would not read back.
+            ValidationError: its properties cannot be encoded.
         """
         properties = message.properties
         text = _checked_text(properties)
@@ -258,11 +259,11 @@ class OutgoingFactory:
 
 
 def _checked_text(properties: dict[str, str]) -> str:
-    """The property block; properties that would not read back unchanged are refused.
+    """The property block; refuses properties that would not decode to the same values.
 
     Raises:
-        ValidationError: not strings, empty names or values, the characters 0x00, 0x01 or 0x02, half of a
-            surrogate pair, or too long.
+        ValidationError: a name or value is no string, is empty, or contains 0x00, 0x01, 0x02 or half of a
+            surrogate pair, or the block is too long.
     """
     if not properties:
         return ""
@@ -290,7 +291,7 @@ def _checked_text(properties: dict[str, str]) -> str:
         for name, value in properties.items():
             check_utf8("the name of property", name)
             check_utf8(f"property {name!r} =", value)
-    # 200 bytes are left for what the broker adds.
+    # 200 bytes are reserved for properties that the broker adds.
     if len(text) > MAX_PROPERTIES_BYTES // 4 and len(text.encode()) > MAX_PROPERTIES_BYTES - 200:
         raise ValidationError(
             f"the properties take {len(text.encode())} bytes, over the limit of {MAX_PROPERTIES_BYTES - 200}"

@@ -33,7 +33,7 @@ class Replies:
         client.on_server_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._arrived)
 
     def marked(self, message: Message, timeout_ms: int) -> tuple[Message, str]:
-        """``message`` as a request, and its correlation id."""
+        """A copy of ``message`` marked as a request, and its correlation id."""
         random = self._client.runtime.random
         correlation_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
         properties = {
@@ -45,10 +45,10 @@ class Replies:
         return Message(message.topic, message.body, flag=message.flag, properties=properties), correlation_id
 
     def expect(self, correlation_id: str) -> asyncio.Future[ReceivedMessage]:
-        """A future for the reply; :meth:`forget` it in the end.
+        """A future for the reply; the caller calls :meth:`forget` afterwards.
 
         Raises:
-            ClientStateError: too many requests wait.
+            ClientStateError: too many requests wait for their replies.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise ClientStateError(
@@ -59,7 +59,7 @@ class Replies:
         return future
 
     def forget(self, correlation_id: str) -> None:
-        """Forget a request whose reply is not awaited any more."""
+        """Drop a request whose reply is not awaited any more."""
         self._waiting.pop(correlation_id, None)
 
     async def wait(
@@ -68,7 +68,7 @@ class Replies:
         """Wait for the reply and return it.
 
         Raises:
-            ReplyTimeoutError: none came in time.
+            ReplyTimeoutError: no reply arrived in time.
         """
         try:
             return await asyncio.wait_for(future, max(0.0, timeout_ms) / 1000)
@@ -117,7 +117,9 @@ class Replies:
 
 
 def _host(text: str) -> tuple[str, int]:
-    """``/1.2.3.4:5`` or ``1.2.3.4:5``; a name, as only very old brokers send, is 0.0.0.0, and no port 0."""
+    """Parse ``/1.2.3.4:5`` or ``1.2.3.4:5``. A host name, which only very old brokers send, becomes 0.0.0.0;
+    a missing port becomes 0.
+    """
     host, _, port = text.lstrip("/").rpartition(":")
     numeric = bool(host) and all(c in "0123456789.:abcdefABCDEF" for c in host)
     return (host if numeric else "0.0.0.0", whole_number(port, 99_999) or 0)  # noqa: S104

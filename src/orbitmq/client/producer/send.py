@@ -34,7 +34,8 @@ ACCESS_TIMED_OUT = 10002
 BROKER_NOT_EXIST = 10003
 NO_QUEUE = 10005
 
-# Pause before another try on the broker that has just failed, doubled each time: a new route may come.
+# Pause before another try on the broker that has just failed, doubled each time: a new route may arrive in
+# it.
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 _STATUSES = {int(status): status for status in SendStatus}
@@ -56,9 +57,9 @@ class SendKernel:
     """Sends prepared requests of one producer.
 
     Args:
-        faults: notes every attempt; None when latency fault tolerance is off.
-        restores_reachable: a detector probes failed brokers, so that one which cannot be reached may count
-            as unreachable until a probe succeeds (FT-11).
+        faults: the table that records every attempt; None if latency fault tolerance is off.
+        restores_reachable: whether a detector probes failed brokers; only then an unreachable broker is
+            marked as such until a probe succeeds (FT-11).
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class SendKernel:
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, client.runtime.random)
 
     async def route(self, topic: str, started: float) -> TopicRoute:
-        """The route to send by.
+        """The route for a send.
 
         Raises:
-            SendError: no name server, or the topic is unknown and no broker would create it.
+            SendError: no name server answers, or the topic is unknown and no broker would create it.
         """
         route = self._client.route(topic)
         if route is not None:
@@ -111,13 +112,14 @@ class SendKernel:
         """Send and wait for the answer, on another broker after a failure (SK rows).
 
         Args:
-            fixed: the one queue to use. An awaited send has one try then, a submitted one tries it again.
+            fixed: the one queue to use. An awaited send then has one try, while a submitted send retries on
+                this queue.
             submitted: ``async_retries`` counts in place of ``retries`` (AS-12).
 
         Raises:
-            SendError: names every broker tried, and why it failed.
-            NotPermittedError: a broker refuses this client; no other one is tried.
-            CredentialsError: the function that gives the credentials failed.
+            SendError: all tries failed; the error names every broker tried, and why it failed.
+            NotPermittedError: a broker refuses this client; no other broker is tried.
+            CredentialsError: the function that returns the credentials failed.
         """
         client = self._client
         options = self._options
@@ -163,16 +165,16 @@ class SendKernel:
             route = await self._next_route(route, tried, budget, fixed is None and not fewer)
             now = client.now_ms()
         if stored is not None:
-            return stored  # however the tries after it ended
+            return stored  # the message is stored, however later tries ended
         raise self._failed(out.topic, attempts, None, started, most=most)
 
     async def oneway(
         self, chooser: QueueChooser, out: Outgoing, fixed: MessageQueue | None, timeout_ms: int | None
     ) -> None:
-        """Hand to a connection; one try, no answer (AS-10).
+        """Hand the request to a connection: one try, no answer (AS-10).
 
         Raises:
-            SendError: not even that was possible.
+            SendError: the request could not be handed to a connection.
         """
         started = self._client.now_ms()
         route = await self.route(out.topic, started)
@@ -215,7 +217,9 @@ class SendKernel:
             raise self._failed(out.topic, [attempt], kind, started) from error
 
     def _seen_by_hooks(self, hooks: Hooks, out: Outgoing, queue: MessageQueue, address: str) -> SendContext:
-        """The context of a try for the hooks; asks the hooks that may forbid it, and begins the others."""
+        """The context of a try for the hooks; runs their checks, which may forbid the send, and their
+        ``before`` calls.
+        """
         context = SendContext(
             self._group,
             queue,
@@ -233,10 +237,11 @@ class SendKernel:
     ) -> SendResult | _Failure:
         address = route.master(queue.broker_name)
         if address is None:
-            # SK-08: the route may name a master by now; ask once.
+            # SK-08: a fresh route may name a master; it is requested once.
             address = (await self._fresh_route(route)).master(queue.broker_name)
         if address is None:
-            # FT-10, FT-11: to Java's client this is an error of its own, which counted only up to 5.1.3.
+            # FT-10, FT-11: in Java's client this is an error of its own, which isolated the broker only up to
+            # 5.1.3.
             isolates = self._faults is not None and self._faults.profile.missing_master_isolates
             self._note(queue.broker_name, begun, isolation=isolates, reachable=True)
             return _Failure(_no_such_broker(queue), SendErrorKind.BROKER_UNREACHABLE, retry=True)
@@ -246,7 +251,7 @@ class SendKernel:
         try:
             outcome = await self._exchange(out, queue, address, limit_ms, begun)
         except BaseException as error:
-            # Cancelled, or failed unexpectedly: the after-hooks run all the same (SK-16).
+            # After a cancellation or an unexpected error the ``after`` hooks run, too (SK-16).
             context.took = (self._client.now_ms() - begun) / 1000
             self._hooks.end(context, error)
             raise
@@ -269,7 +274,7 @@ class SendKernel:
         try:
             answer = await client.remoting.request(address, command, int(limit_ms) or 1)
         except asyncio.CancelledError:
-            # FT-10: an interruption does not isolate; the time that the broker has taken counts.
+            # FT-10: a cancellation does not isolate the broker; the elapsed time counts as its latency.
             self._note(queue.broker_name, begun, isolation=False, reachable=True)
             raise
         except CredentialsError:
@@ -289,7 +294,7 @@ class SendKernel:
                 self._note(queue.broker_name, begun, isolation=False, reachable=True)
             return out.result(status, queue, answer)
         if refuses_user(answer.code, answer.remark):
-            # This is not the broker's fault, and another broker would not help.
+            # The broker is not at fault, and another broker would refuse this client, too.
             raise error_of(command, answer, address)
         cost = client.now_ms() - begun
         self._note(queue.broker_name, begun, isolation=True, reachable=False)
@@ -301,7 +306,7 @@ class SendKernel:
         return _Failure(attempt, SendErrorKind.REFUSED, retry)
 
     def _note(self, broker_name: str, begun: float, *, isolation: bool, reachable: bool) -> None:
-        """Tell the fault table of an attempt that began at ``begun`` and has ended now."""
+        """Record in the fault table an attempt that began at ``begun`` and has just ended."""
         if self._faults is not None:
             now = self._client.now_ms()
             self._faults.update(broker_name, now - begun, now, isolation=isolation, reachable=reachable)
@@ -309,10 +314,10 @@ class SendKernel:
     async def _next_route(
         self, route: TopicRoute, tried: list[str], budget: RetryBudget, others: bool
     ) -> TopicRoute:
-        """The route for the next try. When every broker has failed, wait a little for a better one.
+        """The route for the next try. If every broker has failed, first wait a little for a new route.
 
         Args:
-            others: whether a broker that was not tried yet may do better by the route of now.
+            others: whether the present route has a broker that was not tried yet.
         """
         if others and any(name not in tried for name in route.write_queues):
             return self._client.route(route.topic) or route
@@ -321,7 +326,7 @@ class SendKernel:
         return await self._fresh_route(route)
 
     async def _fresh_route(self, route: TopicRoute) -> TopicRoute:
-        """Ask for the route, unless that was just done; keep the known one when no name server answers."""
+        """Refresh the route, unless that was just done; keep the known one if no name server answers."""
         self._client.suspect(route.topic)
         try:
             await self._client.settled(route.topic)
@@ -330,7 +335,7 @@ class SendKernel:
         return self._client.route(route.topic) or route
 
     def too_much_under_way(self, topic: str, started: float) -> SendError:
-        """The error for a send whose time was up before it was admitted (AS-08)."""
+        """The error for a send whose time ended before it was admitted (AS-08)."""
         text = "too much is under way (max_in_flight, max_in_flight_bytes), nothing was sent"
         return self._failed(topic, [], SendErrorKind.TOO_MANY_REQUESTS, started, reason=text)
 
@@ -339,7 +344,7 @@ class SendKernel:
     def no_writable_queue(
         self, route: TopicRoute, started: float, attempts: Sequence[Attempt] = ()
     ) -> SendError:
-        """The error for a topic that exists, with each broker's share in it."""
+        """The error for an existing topic without a writable queue, with each broker's share of the topic."""
         self._client.suspect(route.topic)
         shares = ", ".join(
             f"{broker.broker_name}: {counted(broker.write_queues, 'queue')}, perm {broker.perm}"

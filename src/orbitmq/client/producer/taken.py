@@ -1,4 +1,4 @@
-"""Copies a user's message when a producer takes it."""
+"""Copies a user's message when a producer accepts it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from orbitmq.message.way import own_properties
 
 
 def taken(message: Message) -> Message:
-    """A copy of the user's message as it is now, without properties of an earlier delivery.
+    """A copy of the user's message, without the properties that an earlier delivery added.
 
     The user may change the message, its properties and its body's buffer as soon as the call has returned. An
-    object that is no valid message is returned as it is: the checks of messages refuse it.
+    invalid object is returned unchanged; the later checks of messages refuse it.
     """
     body = plain_body(message)
     if body is not None:
         return Message(message.topic, body)
     if not isinstance(message, Message) or isinstance(message, UnreadableMessage):
         return message
-    # The user may have set any object.
+    # These may be objects of any type: the user may have set them.
     given: Any = message.body
     properties: Any = message.properties
     if not isinstance(properties, dict):
@@ -30,8 +30,8 @@ def taken(message: Message) -> Message:
     if type(message) is Message or isinstance(message, ReceivedMessage):
         made = Message(message.topic, b"", flag=message.flag)
     else:
-        made = copy.copy(message)  # a class of the user's own
-    # len() of a buffer with items of several bytes is not its size; len() of bytes is.
+        made = copy.copy(message)  # keeps a subclass of the user's
+    # For a buffer with multi-byte items, len() is not the size in bytes; the len() of bytes is.
     made.body = bytes(given) if isinstance(given, bytearray | memoryview) else given
     made.properties = dict(own) if own is properties else own
     return made

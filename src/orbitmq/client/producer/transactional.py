@@ -1,4 +1,4 @@
-"""Transactions: a message that consumers see only when its sender's own work has succeeded."""
+"""Transactions: a message becomes visible to consumers only if the local work of its sender has succeeded."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ MAX_CHECKS = 2000
 
 
 class TransactionState(IntEnum):
-    """How the sender's own work ended; the value is what END_TRANSACTION carries."""
+    """The outcome of the sender's local work; the value is the flag in END_TRANSACTION."""
 
     UNKNOWN = sysflag.TRANSACTION_NOT
     COMMIT = sysflag.TRANSACTION_COMMIT
     ROLLBACK = sysflag.TRANSACTION_ROLLBACK
 
 
-# The names that hooks and trace records give them.
+# RocketMQ's names of the states, for hooks and trace records.
 _JAVA_STATES = {
     TransactionState.UNKNOWN: "UNKNOW",
     TransactionState.COMMIT: "COMMIT_MESSAGE",
     TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
 }
 
-# Does a transaction's own work behind its half message, and says how it ended.
+# Does the sender's local work after the half message is stored, and returns its outcome.
 LocalTransaction = Callable[[Message], TransactionState | Awaitable[TransactionState]]
-# Says how the transaction of a half message ended, when a broker asks.
+# Returns the outcome of a half message's transaction, for a broker's check.
 TransactionCheck = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
-# Called with the address of the broker that asks, its request, and the half message.
+# Called with the checking broker's address, its request, and the half message.
 AnswerCheck = Callable[[str, CheckTransactionStateRequest, ReceivedMessage], Awaitable[None]]
 
 
@@ -69,8 +69,8 @@ class TransactionResult(msgspec.Struct, frozen=True):
     """The result of a transaction.
 
     Attributes:
-        sent: where the half message was stored.
-        state: what END_TRANSACTION carried; after UNKNOWN the broker checks back.
+        sent: the result of the half message's send.
+        state: the state sent in END_TRANSACTION; after UNKNOWN the broker checks back.
     """
 
     sent: SendResult
@@ -78,12 +78,12 @@ class TransactionResult(msgspec.Struct, frozen=True):
 
 
 class Transaction:
-    """A transaction under way, inside ``async with producer.transaction(message)``.
+    """An open transaction, inside ``async with producer.transaction(message)``.
 
     Attributes:
-        message: a copy of the message; its ``message_id`` is the one that ``check`` will see.
-        sent: where the half message was stored.
-        state: how the transaction will end when the block is left without an exception.
+        message: a copy of the message; its ``message_id`` is the id that ``check`` receives.
+        sent: the result of the half message's send.
+        state: the outcome if the block is left without an exception.
     """
 
     def __init__(self, message: Message, sent: SendResult) -> None:
@@ -96,7 +96,7 @@ class Transaction:
         self.state = TransactionState.ROLLBACK
 
     def leave_open(self) -> None:
-        """Let ``check`` decide later."""
+        """Leave the decision to a later ``check``."""
         self.state = TransactionState.UNKNOWN
 
 
@@ -125,10 +125,11 @@ class TransactionProducer(Producer):
                 await database.pay(transaction.message.message_id)
 
     Args:
-        group: the producer group. Brokers ask any member of it about open transactions.
-        check: answers a broker that does not know how a transaction ended. It gets the message with
-            ``TRANSACTION_CHECK_TIMES``; what it raises counts as UNKNOWN, and the broker asks again, by
-            default after 30 s and 15 times in all. A plain function runs in a thread.
+        group: the producer group. For a check of an open transaction a broker asks any member of the group.
+        check: returns the outcome of a transaction, when a broker has not received it. It gets the half
+            message, with the property ``TRANSACTION_CHECK_TIMES``. An exception counts as UNKNOWN, and the
+            broker repeats its check, by default after 30 s and 15 times in all. A plain function runs in a
+            thread.
         options: as for :class:`~orbitmq.client.producer.producer.Producer`.
     """
 
@@ -149,21 +150,22 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, execute: LocalTransaction, *, timeout: Duration | None = None
     ) -> TransactionResult:
-        """Store ``message`` where no consumer sees it, do ``execute(message)``, and commit or roll back.
+        """Store ``message`` as a half message, which no consumer sees; run ``execute(message)``; commit or
+        roll back.
 
         Args:
-            execute: the sender's own work, such as a database transaction. It gets a copy of the message
-                whose ``message_id`` is the one that ``check`` will see. A plain function runs in a thread.
+            execute: the sender's local work, such as a database transaction. It gets a copy of the message
+                whose ``message_id`` is the id that ``check`` receives. A plain function runs in a thread.
             timeout: for sending the half message.
 
         Returns:
-            How the transaction ended. If the half message is stored but not safe (another status than
-            SEND_OK), it is rolled back, and ``execute`` is not called.
+            The outcome of the transaction. If the half message is stored but not safe (its status is not
+                SEND_OK), it is rolled back, and ``execute`` is not called.
 
         Raises:
             ValidationError: as ``send``, or the message has a delay, which RocketMQ's clients would drop.
             SendError: the half message was not stored; ``execute`` was not called.
-            Exception: what ``execute`` raised; the broker asks ``check`` how it ended.
+            Exception: the exception that ``execute`` raised; the broker then calls ``check`` for the outcome.
         """
         shown, sent = await self._begin(message, timeout)
         if sent.status is not SendStatus.SEND_OK:
@@ -180,9 +182,9 @@ class TransactionProducer(Producer):
     async def transaction(
         self, message: Message, *, timeout: Duration | None = None
     ) -> AsyncIterator[Transaction]:
-        """The same as a block: consumers see ``message`` when the block is left without an exception.
+        """A transaction as a block: consumers see ``message`` if the block is left without an exception.
 
-        After an exception nothing is known for certain, so the broker asks ``check``.
+        After an exception the outcome is uncertain, so the broker calls ``check``.
 
         Raises:
             NotStoredSafelyError: the half message is stored, but not as safely as the broker promises; it is
@@ -201,7 +203,7 @@ class TransactionProducer(Producer):
         await self._end(shown.topic, sent, under_way.state)
 
     async def _begin(self, message: Message, timeout: Duration | None) -> tuple[Message, SendResult]:
-        """Store the half message; one that is not safe is rolled back, as in RocketMQ."""
+        """Store the half message. If it is stored unsafely, it is rolled back, as in RocketMQ."""
         check_is_message(message)
         message = taken(message)
         if message.delay_level > 0 or message.properties.keys() & property_names.TIMER_PROPERTIES:
@@ -209,7 +211,7 @@ class TransactionProducer(Producer):
         half = _copy(
             message, {property_names.TRANSACTION_PREPARED: "true", property_names.PRODUCER_GROUP: self.group}
         )
-        # A send with a timeout of its own travels alone, never in a batch.
+        # A send with its own timeout is never part of a batch.
         options = SendOptions(timeout_ms=in_ms(timeout) or self._timeout_ms)
         sent = await self._send_taken(half, options)
         if sent.status is not SendStatus.SEND_OK:
@@ -246,7 +248,8 @@ class TransactionProducer(Producer):
             bname=broker,
         )
         stored_at = f"{host}:{port}"
-        # By now the route may name the slave that acts for that master; a slave cannot end the transaction.
+        # The route may by now name an acting master, which cannot end the transaction: prefer the broker that
+        # stored the message.
         known = self._client.remoting.connected(stored_at)
         address = stored_at if known else self._client.master_of(broker, full)
         if address is None:
@@ -255,7 +258,7 @@ class TransactionProducer(Producer):
         await self._tell(address, request, remark)
 
     async def _tell(self, address: str, request: EndTransactionRequest, remark: str | None = None) -> None:
-        """One-way, as RocketMQ's clients do: when it is lost, the broker asks."""
+        """Send END_TRANSACTION one-way, like RocketMQ's clients: if it is lost, the broker checks."""
         command = request.command()
         command.remark = remark
         if self._hooks is not None:
@@ -279,7 +282,7 @@ class TransactionProducer(Producer):
     async def _answer_check(
         self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
     ) -> None:
-        """Tell a broker that asks how a transaction ended."""
+        """Send a checking broker the outcome of a transaction."""
         remark, own_topic = None, message.topic
         message.topic = self._namespace.short(message.topic)
         try:
@@ -289,8 +292,8 @@ class TransactionProducer(Producer):
             state = TransactionState.UNKNOWN
             remark = f"checkLocalTransactionState Exception: {error!r}"
         request = EndTransactionRequest(
-            # Not the topic of the check, which Apache's brokers fill with the topic of half messages: a user
-            # has the right to publish to its own topic only.
+            # The header of the check has another topic: Apache's brokers fill in the topic of half messages,
+            # while a user has the right to publish to its own topic only.
             topic=own_topic,
             producer_group=self.group,
             tran_state_table_offset=header.tran_state_table_offset,
@@ -305,21 +308,21 @@ class TransactionProducer(Producer):
 
 
 class TransactionChecks:
-    """Takes a client's CHECK_TRANSACTION_STATE requests to a producer of the right group."""
+    """Passes a client's CHECK_TRANSACTION_STATE requests to a producer of the right group."""
 
     def __init__(self, client: ClientInstance) -> None:
-        # Several producers of a group may share the client: any of them answers, as any member does.
+        # Several producers of a group may share the client: any of them answers.
         self._answers: dict[str, list[AnswerCheck]] = {}
         self._client = client
         self._under_way = 0
         client.on_server_request(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
 
     def add(self, group: str, answer: AnswerCheck) -> None:
-        """Let this producer answer checks of its group from now on."""
+        """Let this producer answer checks of its group from here on."""
         self._answers.setdefault(group, []).append(answer)
 
     def remove(self, group: str, answer: AnswerCheck) -> None:
-        """Let this producer answer no more checks. Its start may have failed before it was added."""
+        """Remove this producer. If its start failed, it may never have been added."""
         answers = self._answers.get(group, [])
         if answer in answers:
             answers.remove(answer)

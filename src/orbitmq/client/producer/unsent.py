@@ -25,14 +25,16 @@ class _Watch:
         weakref.finalize(unsent, self._forget).atexit = False
 
     def end(self) -> bool:
-        """End the watch; returns whether it was open until now."""
+        """End the watch; returns whether it was still open."""
         was_open, self._open = self._open, False
         self._forget()
         return was_open
 
 
 class Unsent:
-    """Waits for these messages when the producer closes; logs their number when nothing can wait for them."""
+    """Waits for unanswered messages when the producer closes; logs their number when nothing can wait for
+    them.
+    """
 
     def __init__(self, group: str, submitted: Submitted, batches: Accumulator | None) -> None:
         self._group = group
@@ -48,7 +50,7 @@ class Unsent:
         return {*self._submitted.under_way, *(() if self._batches is None else self._batches.under_way)}
 
     def watch(self, background: Background) -> None:
-        """Watch, from the first submitted message on, for the end of the event loop or of the program."""
+        """From the first submitted message on, watch for the end of the event loop or of the program."""
         if self._watch is None:
             self._watch = _Watch(self)
             background.spawn(self._see_the_loop_end(), "end of the loop")
@@ -69,14 +71,14 @@ class Unsent:
             )  # fmt: skip
 
     async def flushed(self) -> None:
-        """Send collected messages, and wait for the answers of all that are under way now."""
+        """Send collected messages, and wait for the answers of all messages sent so far."""
         if self._batches is not None:
             self._batches.flush()
         if under_way := self._under_way():
             await asyncio.wait(under_way)
 
     async def sent(self) -> None:
-        """Send collected messages and wait for all answers, 10 s at most; log how many are missing then."""
+        """Send collected messages and wait for all answers, 10 s at most; log the number of missing ones."""
         if self._batches is not None:
             self._batches.flush()
         under_way = self._under_way()
@@ -92,7 +94,7 @@ class Unsent:
         errors = [each.exception() for each in under_way if each.done() and not each.cancelled()]
         failed = [error for error in errors if error is not None]
         if failed and program_end.begun():
-            # No code is left that could take their results.
+            # No code of the user is left to receive the results.
             log.warning(
                 "the program ends, and %d submitted messages of producer %r were not stored: %s",
                 len(failed), self._group, failed[-1],
