@@ -1,6 +1,6 @@
-"""Puts a broker together: the only module that knows all its parts.
+"""Assembles a broker: the only module that names all its parts.
 
-A new service is a folder of its own and its line in :data:`FEATURES`.
+A new service is a folder of its own and a line in :data:`FEATURES`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ from orbitmq.store import MessageStore, StoreClosedError
 from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 
-# Services beside sending and pulling, in the order in which they start and their append hooks see messages.
-# Pop is first: messages that others store at their start may reuse offsets of lost messages in pop's tables.
+# Services besides sending and pulling, in the order in which they start and in which their append hooks run.
+# Pop is first: a message that a later service stores at its start may reuse the queue offset of a lost
+# message that pop's tables still name.
 FEATURES: Sequence[Extension] = (
     pop,
     transactions,
@@ -116,7 +117,7 @@ FEATURES: Sequence[Extension] = (
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A broker that was put together: its parts, and its components in their order.
+    """An assembled broker: its parts, and its components in the order in which they start.
 
     Attributes:
         hand_overs: what extensions have to do before a clean stop, in order.
@@ -135,7 +136,7 @@ def assemble(
     change_role: ChangeRole,
     extensions: Sequence[Extension] = (),
 ) -> Assembly:
-    """Put a broker together; nothing is started or read yet. Its records name ``address``, an IP and a
+    """Assemble a broker without starting or reading anything. Its records name ``address``, an IP and a
     port."""
     port = address[1]
     services = _services(runtime, config, address, doors.tls, doors.seats)
@@ -220,7 +221,7 @@ def _components(
     figures: Figures,
     counted: CountedMetrics,
 ) -> list[Component]:
-    """The parts that start first, in their order; they stop last, in the opposite one."""
+    """The components that start first, in that order; they stop last, in reverse order."""
     clock = s.runtime.clock
     return [
         BrokerMonitoring(
@@ -329,7 +330,7 @@ def _end_written(store: MessageStore) -> int:
 
 
 def _first_role(config: BrokerConfig) -> Role:
-    """A broker with others of its name begins isolated; replication ends that (PO-01)."""
+    """The role at the start: PRE_ONLINE if the broker has to catch up with others of its name (PO-01)."""
     return Role.PRE_ONLINE if config.starts_isolated else role_of_setting(config.broker_role)
 
 
@@ -434,7 +435,7 @@ def ports(s: Services) -> Ports:
 
 
 def families(s: Services, p: Ports, status: Sequence[Status] = ()) -> list[HandlerFamily]:
-    """The broker's own doors on the wire, each with the services that it calls."""
+    """The broker's own request handlers, each with the services that it calls."""
     config, metadata, topics, groups, offsets = s.config, s.metadata, s.topics, s.groups, s.offsets
     clients, store = s.clients, s.store
     progress = ConsumeProgress(

@@ -21,7 +21,7 @@ from orbitmq.runtime.seam import Runtime
 from orbitmq.store import StoreError
 from orbitmq.wire.addresses import is_of_one_machine, joined
 
-# A DNS server that does not answer makes the start fail after this time.
+# How long the start waits for DNS to resolve ``brokerIP1``; then it fails.
 RESOLVE_SECONDS = 10.0
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Every change of a broker's tables, in order, in a form that another broker can apply.
 
-A table tells the feed of each change within the call that made it. Listeners that mark what has to be written
-to disk get the live values. Listeners that write or send the changes themselves read the entries: plain
-values with a sequence number and the place in the commit log that they belong to.
+A table reports each change to the feed within the call that makes it. Listeners get the live value, which is
+enough to mark what has to be written to disk. Listeners that write or send changes make entries of them:
+plain values with a sequence number and the place in the commit log that they belong to.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ QUEUE_ENDS = "queueEnds"
 USERS = users.TABLE
 ACLS = rules.TABLE
 
-# Users with their secrets, and their rules: sent over sealed links only.
+# Users with their secrets, and their rules: sent only over links that encrypt the frames of tables.
 SECRET = frozenset({USERS, ACLS})
 # Tables needed to find messages, read them and check rights. Ends of queues come after their topics.
 METADATA = (TOPICS, GROUPS, FORBIDDEN, QUEUE_ENDS, USERS, ACLS)
-# Tables of deliveries and consumption. Messages delivered to other groups of brokers are in no log here.
+# Tables of deliveries and consumption. The log alone cannot replace them: it lacks the messages that were
+# delivered to other groups of brokers.
 PROGRESS = (DELAYS, TIMERS, ESCAPED_HALVES, OFFSETS, POPS, POP_ORDERS)
 
 Listener: TypeAlias = Callable[[str, str, object], object]
@@ -63,7 +64,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
         log_offset: the end of the commit log when the change was made; the change holds from there on.
         table: one of the names above.
         key: what changed in the table, in the table's own form.
-        value: the new value as JSON has it, ``None``: the key is gone.
+        value: the new value in plain JSON types; ``None``: the key was removed.
         version: the table's data version after the change (state version, timestamp in ms, counter), ``None``
             for a table without one.
         stamp: when the key was last changed; left out of the line if the sender has none.
@@ -81,7 +82,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
     changed: Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)] | msgspec.UnsetType = msgspec.UNSET
 
     def encode(self) -> bytes:
-        """The entry as one line of JSON, without its end."""
+        """The entry as one line of JSON, without the line break."""
         return _encoder.encode(self)
 
     @staticmethod
@@ -119,21 +120,22 @@ def stamp_of(entry: FeedEntry) -> Stamp | None:
 
 @dataclass(frozen=True, slots=True)
 class FedTable:
-    """The functions of a table that the feed uses under one name.
+    """The functions with which the feed reads and changes one table.
 
     Attributes:
         plain: turns a live value into plain JSON values, as the table's file holds them.
         apply: applies a change sent by another broker: a key and its plain value; ``None``: remove the key.
         versioned: the table, if it has a data version that follows its changes.
         items: all keys with their live values, to send the whole table; ``None``: the table is not sent.
-        is_news: whether a serving broker takes a key and its plain value from a broker that acted meanwhile:
-            only if that undoes none of its own changes; ``None``: it takes every change of a broker that led.
-        whole: the table and key that a key belongs to: a broker that knows this key knows everything that
-            belongs to it; ``None``: a key belongs to itself only.
+        is_news: whether a serving broker applies a key and its plain value from a broker that acted as master
+            meanwhile: only if that undoes none of its own changes; ``None``: it applies every change of a
+            broker that led.
+        whole: the table and key that a key is part of: a broker that has that key has all of its parts;
+            ``None``: no key is part of another.
         restore: repeats a change that this broker made in an earlier run, so that the key has the value it
             had then; ``None``: ``apply`` does that.
-        kept: turns plain values into those that the journal holds, which ``restore`` takes back; ``None``:
-            they are the same.
+        kept: turns plain values into the values of the journal, which ``restore`` accepts; ``None``: the
+            journal holds the plain values.
         last: records when each key was changed: of two brokers' changes the later one counts; ``None``:
             nothing is recorded.
     """
@@ -183,10 +185,10 @@ class ChangeFeed:
         return lambda: self._listeners.remove(listener)
 
     def changed(self, table: str, key: str, value: object) -> None:
-        """``key`` of ``table`` now has ``value`` (``None``: removed).
+        """Report that ``key`` of ``table`` has the new ``value`` (``None``: it was removed).
 
         Raises:
-            Exception: the first failure of a listener, after all have heard of the change.
+            Exception: the first failure of a listener, after all listeners were called.
         """
         self.sequence += 1
         if self.stamps is not None:
@@ -194,7 +196,7 @@ class ChangeFeed:
         tell(self._listeners, table, key, value)
 
     def entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
-        """A change that was made, with the present version of its table."""
+        """The entry of a change, with the present version of its table."""
         known = self._tables[table]
         version = None
         if known.versioned is not None:
@@ -215,7 +217,7 @@ class ChangeFeed:
         )
 
     def kept_entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
-        """As :meth:`entry`, as the disk holds it."""
+        """The entry of a change, with its value in the form that the journal holds."""
         entry, kept = self.entry(sequence, table, key, value), self._tables[table].kept
         if kept is None or entry.value is None:
             return entry
@@ -227,16 +229,16 @@ class ChangeFeed:
         return known is not None and known.items is not None
 
     def has_rule(self, table: str) -> bool:
-        """Whether a table has a rule that says which changes are new to it."""
+        """Whether a table has the rule ``is_news`` (:class:`FedTable`)."""
         known = self._tables.get(table)
         return known is not None and known.is_news is not None
 
     def is_news(self, entry: FeedEntry, *, led: bool = True) -> bool:
-        """Whether a serving broker takes this change of one that acted meanwhile, see :class:`FedTable`.
+        """Whether a serving broker applies a change of a broker that acted as master meanwhile.
 
         Args:
-            led: whether that broker may have changed tables since. If not, its entries are ours or older;
-                without a rule or a version of the table, nothing shows which.
+            led: whether that broker may have changed tables since. If not, its entries are those of this
+                broker or older ones; only a table with a rule or a data version shows which.
         """
         known = self._tables.get(entry.table)
         if known is None:
@@ -255,14 +257,15 @@ class ChangeFeed:
         return max((last.forgotten for last in records if last is not None), default=NONE)
 
     def age(self, entry: FeedEntry) -> Age | None:
-        """Whether a received change is later than what is here; ``None``: its table records nothing."""
+        """How a received change compares with this broker's last change of the key; ``None``: its table does
+        not record changes."""
         known = self._tables.get(entry.table)
         if known is None or known.last is None:
             return None
         return known.last.age(entry.table, entry.key, number_of(entry))
 
     def apply(self, entry: FeedEntry) -> None:
-        """Make a change that another broker has made. It passes this feed as a change of its own.
+        """Make a change that another broker has made. Listeners get it like a change of this broker.
 
         Raises:
             ValueError: no table of that name is registered, or key and value are not of its form.
@@ -270,7 +273,7 @@ class ChangeFeed:
         self._make(entry, own=False)
 
     def restore(self, entry: FeedEntry) -> None:
-        """Make a change that this broker has made in an earlier run. It passes this feed once more.
+        """Make a change that this broker has made in an earlier run. Listeners get it once more.
 
         Raises:
             ValueError: as for :meth:`apply`.

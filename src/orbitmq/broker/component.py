@@ -18,10 +18,10 @@ C = TypeVar("C", bound="Component")
 
 
 class StoredTable(Protocol):
-    """A table with a file; the change feed knows how to write and apply the table's changes."""
+    """A table with a file. Its changes are written and applied through the change feed."""
 
     def file_text(self) -> Iterator[str]:
-        """The table file in small pieces. The table may change meanwhile."""
+        """The text of the table's file in small pieces; the table may change between two pieces."""
         ...
 
     def restore(self, content: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Table:
     """A table that is kept on disk as ``config/<name>.json``.
 
     Attributes:
-        name: also its name in the change feed.
+        name: the name of its file, and its name in the change feed.
         parts: other names of the change feed whose changes belong in this file.
         after: tables whose changes must be on disk before later changes of this one.
         private: whether only the broker's own user may read its file.
@@ -73,7 +73,7 @@ class Component:
         await self.end_work()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:
-        """Work in the background until :meth:`end_work`."""
+        """Run ``work`` as a background task until :meth:`end_work`."""
         if self._background is None:
             self._background = Background(self.name)
         return self._background.spawn(work, what)
@@ -97,7 +97,7 @@ class Component:
 
 
 class ComponentLifecycle:
-    """Starts components in their order and stops them in the opposite one."""
+    """Starts components in their order and stops them in reverse order."""
 
     def __init__(self, components: Sequence[Component]) -> None:
         self._components = tuple(components)
@@ -146,7 +146,7 @@ class ComponentLifecycle:
                 await component.start()
 
     async def stop(self) -> None:
-        """Stop all, the last component first. One that fails or takes too long is logged and left behind."""
+        """Stop all components, the last first. A failure, or a stop that takes too long, is only logged."""
         async with self._changing:
             for component in reversed(self._components):
                 if component in self._running:

@@ -50,7 +50,7 @@ from orbitmq.wire.signing import Credentials
 __all__ = ["BrokerConfig", "ConfigError"]
 
 _MIB = 1024 * 1024
-# No maxMessageSize is above this.
+# The upper limit of ``maxMessageSize``.
 MAX_MESSAGE_BYTES = 15 * _MIB
 _DAY_MS = 86_400_000
 
@@ -62,7 +62,7 @@ class BrokerConfig(Settings):
     * ``flush_disk_type`` is SYNC_FLUSH: an acknowledged message is on disk.
     * ``transfer_max_count`` is 1024 (RocketMQ 32): how many messages one pull may get at most.
     * ``enable_property_filter`` is on (RocketMQ off): consumers may filter by SQL92 expressions.
-    * ``broker_ip1`` is 127.0.0.1: RocketMQ asks the machine for its address; here a caller has to.
+    * ``broker_ip1`` is 127.0.0.1: RocketMQ takes an address of the machine; here the caller has to give one.
     * ``metrics_host`` is 127.0.0.1 (RocketMQ: brokerIP1): other machines do not see the metrics.
     * ``broker_not_active_timeout_ms`` is 4000 (RocketMQ 10000); name servers get it in acting mode only.
 
@@ -105,7 +105,7 @@ class BrokerConfig(Settings):
     fetch_name_servers_ms: int = setting(10_000, "fetchNamesrvAddrInterval", number(1000, _DAY_MS))
     address_server_domain: str = setting("", "rmqAddressServerDomain", web_server)
     address_server_subgroup: str = setting("nsaddr", "rmqAddressServerSubGroup", subgroup)
-    # The name servers found by the address server or DNS, when one of them is asked.
+    # The name servers that the address server or DNS gave, if the settings name one of these.
     found_name_servers: tuple[str, ...] = field(default=(), init=False, repr=False)
     store_path_root_dir: str = setting("~/store", "storePathRootDir", path)
     store_path_commit_log: str = setting("", "storePathCommitLog", one_folder)
@@ -292,7 +292,7 @@ class BrokerConfig(Settings):
 
     @property
     def reads_accounts(self) -> bool:
-        """Whether the files of ACL 1.0 are read: as the source of users and rules, or to make them once."""
+        """Whether the files of ACL 1.0 are read: as the source of users and rules, or for one migration."""
         return self.acl_enable or (self.authentication_enabled and self.migrate_auth_from_v1)
 
     @property
@@ -319,7 +319,7 @@ class BrokerConfig(Settings):
 
     @property
     def body_limit(self) -> int:
-        """The most bytes of one body: ``maxMessageSize``, or less when the log's files are small."""
+        """The largest body in bytes: ``maxMessageSize``, or half a file of the log if that is less."""
         return min(self.max_message_size, self.mapped_file_size_commit_log // 2)
 
     @property
@@ -354,8 +354,8 @@ class BrokerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting that
-                asks for access control; it names the line of the text.
+            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting of
+                access control or TLS that this broker does not have; it names the line of the text.
         """
         config, warnings = cls(broker_config_path=path).loaded(conf, overrides or {})
         built = access.SWITCHES | KEYS | {access.ACL_1}

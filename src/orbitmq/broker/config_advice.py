@@ -36,7 +36,7 @@ def _of_access(config: BrokerConfig) -> Iterator[str]:
 
 
 def _of_waits(config: BrokerConfig) -> Iterator[str]:
-    """How many slaves an answer to a producer waits for."""
+    """Advice on how many slaves an answer to a producer waits for."""
     master = config.broker_role != "SLAVE"
     waits = config.broker_role == "SYNC_MASTER"
     many = max(config.in_sync_replicas, config.min_in_sync_replicas) > 1 or config.all_ack_in_sync_state_set

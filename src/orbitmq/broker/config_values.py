@@ -1,7 +1,7 @@
 """Parsers of values in ``broker.conf`` that only the broker has: names, folders, addresses, labels, hours.
 
-Each takes the key and the text after it, and gives the value. A text that cannot be used is an error with
-what was expected; :mod:`orbitmq.settings.typed` has the parsers that all servers share.
+Each parser takes a key and its text, and returns the value. A text that cannot be used raises a ConfigError
+with what was expected; :mod:`orbitmq.settings.typed` has the parsers that all servers share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from orbitmq.broker.delay.levels import DelayLevels
 from orbitmq.message import reserved
 from orbitmq.settings.typed import ConfigError, addresses, number, own_host, path
 
-# Labels that series have by themselves.
+# Labels of OrbitMQ's own series, which an operator's labels may not replace.
 METRIC_LABELS = frozenset(
     {
         "aggregation", "certificate", "cluster", "consume_mode", "consumer_group", "direction",

@@ -11,11 +11,11 @@ from functools import partial
 from orbitmq.broker.events import Events, GroupChanged, TopicChanged
 from orbitmq.runtime.histogram import Histogram
 
-# RocketMQ's bounds of two histograms: the seconds from a half message's birth to its commit, and the
-# milliseconds that a creation takes.
+# RocketMQ's histogram bounds: seconds from a half message's birth to its commit.
 FINISH_BOUNDS_S = (5, 60, 600, 3600, 43_200, 86_400)
-# Seconds from the birth of a timer message to its time.
+# Seconds from the birth of a timer message to its due time.
 WAIT_BOUNDS_S = (60, 600, 3600, 43_200, 86_400, 259_200)
+# RocketMQ's histogram bounds: how long the creation of a topic or a group takes.
 CREATE_BOUNDS_MS = (10, 100, 1000, 3000, 5000)
 
 
@@ -24,13 +24,13 @@ class Counts:
 
     Attributes:
         committed, rolled_back: transactions that their producers ended, by topic.
-        finish_s: how long those that were committed were open, by topic.
+        finish_s: how long committed transactions were open, by topic.
         timers_in, timers_out: timer messages that began to wait, and that were delivered, by topic. A message
             that waits for longer than the log is kept counts several times.
-        timer_wait_s: how long after their birth timer messages are due, by topic; counts as ``timers_in``.
+        timer_wait_s: how long after their birth timer messages are due, by topic; counted like ``timers_in``.
         revived: popped messages that were not acknowledged in time and became messages of a retry topic, by
             group and topic.
-        bytes_out: bytes of records that pulls and pops brought, by group and topic.
+        bytes_out: bytes of records that pulls and pops returned, by group and topic.
         dead: messages that became dead letters, by group and topic.
         topic_ms: how long creations of topics took, by success and whether the topic is a system topic.
         group_ms: how long creations of groups took, by success.
@@ -53,7 +53,7 @@ class Counts:
         events.subscribe(GroupChanged, self._group_changed)
 
     def ended(self, topic: str, age_ms: int, *, committed: bool) -> None:
-        """A producer ended a transaction; ``seconds`` is the age of its half message."""
+        """Note that a producer ended a transaction; ``age_ms`` is the age of its half message."""
         if committed:
             self.committed[topic] += 1
             self.finish_s[topic].note(max(0, age_ms) // 1000)
@@ -61,7 +61,7 @@ class Counts:
             self.rolled_back[topic] += 1
 
     def timer_waits(self, topic: str, wait_ms: int) -> None:
-        """A timer message begins to wait; ``wait_ms`` is the time from its birth until it is due."""
+        """Note that a timer message begins to wait; ``wait_ms`` is the time from its birth till it is due."""
         self.timers_in[topic] += 1
         self.timer_wait_s[topic].note(max(0, wait_ms) // 1000)
 

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 VIP_PORT_DISTANCE = 2
 DRAIN_LIMIT_SECONDS = 2.0
 
-# Of a pull's system flags.
+# The mask that keeps all of a pull's system flags.
 ALL_FLAGS: Final = -1
 
 
@@ -49,13 +49,14 @@ class Doors:
 
     Attributes:
         server: the broker's port, once it listens.
-        takers: doors of extensions, for connections that begin with these bytes instead of a frame.
-        tls: of all ports of the broker.
-        guard: asked before the router. The fast path takes only such requests as it has let pass before.
-        meter: counts what clients send and receive, while there are quotas; else ``None``. A
-            metered connection has its requests go to the router.
-        times: of requests, if metrics are asked for.
-        seats: of all ports for clients.
+        takers: doors of extensions, each for connections that begin with its bytes instead of a frame.
+        tls: the TLS of all ports of the broker.
+        guard: checks each request before the router. The fast path takes only requests of a kind that the
+            guard has let pass before.
+        meter: counts what clients send and receive, while there are quotas; else ``None``. All requests of a
+            metered connection go to the router.
+        times: how long requests take; ``None`` without metrics.
+        seats: counts the connections of all ports for clients, and limits them.
         fast_path, router: ``None`` while the broker starts or stops; every request is then refused at once
             with SERVICE_NOT_AVAILABLE, which sends producers to another broker.
     """
@@ -82,15 +83,15 @@ class Doors:
         self.server: RemotingServer | None = None
         self.fast_path: FastPath | None = None
         self.router: Router | None = None
-        # True from the beginning of a stop on; until then hand-overs need open doors.
+        # True from the beginning of a stop on; requests are still served during the hand-overs.
         self.stopping = False
 
     def audit_with(self, audit: Audit) -> None:
-        """Let changes and refusals be written down."""
+        """Write changes and refusals to this audit log."""
         self.guard.audit = audit
 
     def close_with(self, gate: AuthGate) -> None:
-        """Serve only what this gate lets pass."""
+        """Serve only requests that this gate lets pass."""
         self.guard.gate = gate
 
     @property
@@ -160,7 +161,7 @@ class Doors:
                 await server.stop()
 
     def resume(self, connection: ServerConnection, command: Command, kept_flags: int) -> None:
-        """Handle a pull that waited on the fast path, with these of its system flags."""
+        """Handle a pull that waited on the fast path, with its system flags masked by ``kept_flags``."""
         connection.handle_with(partial(self._handle, kept_flags=kept_flags), command)
 
     def _handle(self, connection: ServerConnection, command: Command, kept_flags: int = ALL_FLAGS) -> Answer:
@@ -175,7 +176,7 @@ class Doors:
             if sender is not None and self.fast_path is not None:
                 self.fast_path.permit(connection, sender, command)
         if kept_flags != ALL_FLAGS:
-            # Not before: the client signed the flags as they came.
+            # Only after the guard's check: the client's signature covers the flags as they were sent.
             command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
         if self.meter is not None:
             self.meter.came(
@@ -202,7 +203,7 @@ class Doors:
         return self.fast_path.on_chunk(connection, buffer, start, end)
 
     def measure_with(self, meter: Meter) -> None:
-        """Let this meter count what clients send and receive; ``None``: there are no quotas."""
+        """Count what clients send and receive with this meter, if there are quotas."""
         self.meter = meter if meter.quotas else None
         for server in self.servers:
             for connection in server.connections:
@@ -236,7 +237,7 @@ class Connections(Component):
         await self._doors.close()
 
     async def _drain(self) -> None:
-        """Let the senders of messages that are already stored have their answers."""
+        """Wait until the senders of messages that are already stored have their answers."""
         await asyncio.sleep(0)  # the write batch under way ends with this iteration of the event loop
         try:
             await asyncio.wait_for(

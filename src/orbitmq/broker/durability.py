@@ -43,7 +43,7 @@ _Waiting: TypeAlias = tuple[int, Release, Any, Late, GiveUp]
 
 
 class Gate(Protocol):
-    """One of the things that must have a message before it counts as safe.
+    """A place that must have a message before the message counts as safe: the disk, or the replicas.
 
     Attributes:
         late: the status of a sender's answer when this gate keeps it waiting too long.
@@ -71,14 +71,15 @@ class Gate(Protocol):
 
     @property
     def safe(self) -> int:
-        """The offset up to which this gate has everything."""
+        """The offset up to which this gate has every record."""
         ...
 
     @property
     def error(self) -> BaseException | None: ...
 
     def want(self, offset: int) -> None:
-        """An answer waits for this offset, which may be written already. Called while the gate holds."""
+        """Note that an answer waits for this offset, which may be written already. Called while the gate
+        holds."""
         ...
 
     def look(self, now: float) -> None:
@@ -173,16 +174,16 @@ class Durability(Component):
 
     @property
     def safe(self) -> int:
-        """All gates have everything below this offset."""
+        """The offset below which all gates have every record."""
         gates = self._gates
         return gates[0].safe if len(gates) == 1 else min([gate.safe for gate in gates])
 
     # -- gates -----------------------------------------------------------------------------------------
 
     def add(self, gate: Gate) -> None:
-        """From now on answers wait for ``gate`` too, also those already waiting.
+        """Let answers wait for ``gate`` too, also answers that are queued already.
 
-        Its late status goes before those of the other gates.
+        Its late status takes precedence over those of the other gates.
         """
         self._gates.insert(0, gate)
         self.changed()
@@ -204,7 +205,7 @@ class Durability(Component):
         self.changed()
 
     def changed(self) -> None:
-        """A gate requires more or less than before."""
+        """Read the gates' requirements again: a gate requires more or less than before."""
         gates = self._gates
         self._wants = [gate.want for gate in gates if gate.holds]
         self.holds = bool(self._wants)
@@ -306,7 +307,8 @@ class Durability(Component):
         return min([TICK_SECONDS, *(end - now for end in ends if end > now)])
 
     def _release_late(self, now: float) -> None:
-        """Answers leave in order: an answer whose gate allows more time delays those behind it."""
+        """Release the late answers. They leave in order: an answer whose gate allows more time delays those
+        behind it."""
         late = [(gate, self._queued_before(now, gate.timeout_ms)) for gate in self._gates]
         if all(number <= self._gone for _, number in late):
             return

@@ -72,7 +72,7 @@ class RightsChanged:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsReset:
-    """An administrator moved a group in a topic."""
+    """An administrator reset a group's offsets in a topic."""
 
     group: str
     topic: str
@@ -110,7 +110,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class QuotasChanged:
-    """The quotas changed; ``topics`` are those that have one now."""
+    """The quotas changed; ``topics`` are the topics that have a quota."""
 
     topics: frozenset[str]
 
@@ -130,7 +130,7 @@ class TablesRead:
 
 @dataclass(frozen=True, slots=True)
 class DeliveriesLost:
-    """The end of the log is about to be set aside; these delayed messages were delivered in that part.
+    """The end of the log is about to be set aside; ``deliveries`` are the delayed messages delivered there.
 
     Published once for each part of that end, in the order of the log.
     """
@@ -149,7 +149,7 @@ class CutAhead:
 class LogCut:
     """The end of the log was set aside: another broker has other messages there, or none.
 
-    Notes about places behind ``end`` say nothing about the messages that will be stored there.
+    Notes about offsets behind ``end`` do not hold for the messages that will be stored there.
     """
 
     end: int
@@ -202,19 +202,19 @@ class Events:
         self._listeners.setdefault(kind, []).append(listener)
 
     def publish(self, event: object) -> None:
-        """Tell all listeners of the event's class.
+        """Call all listeners of the event's class.
 
         Raises:
-            Exception: the first failure of a listener, after all have heard the event.
+            Exception: the first failure of a listener, after all listeners were called.
         """
         listeners = self._listeners.get(type(event))
         if listeners:
             tell(listeners, event)
 
-    # Arrivals are too many to make an object for each: waiting pulls depend on them.
+    # Arrivals have no event objects: they are too frequent, and held pulls wait for them.
 
     def on_messages_arrived(self, listener: Arrival, *, topic: str | None = None) -> None:
-        """Call ``listener`` when a watched queue got messages, of ``topic`` only when that is given."""
+        """Call ``listener`` when a watched queue has new messages: of any topic, or only of ``topic``."""
         if topic is None:
             self._every_arrival += (listener,)
             self._arrivals = {name: (*known, listener) for name, known in self._arrivals.items()}
@@ -222,7 +222,7 @@ class Events:
             self._arrivals[topic] = (*self._arrivals.get(topic, self._every_arrival), listener)
 
     def messages_arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Messages below ``max_offset`` can be read now.
+        """Call the listeners of arrivals: messages below ``max_offset`` can be read.
 
         Raises:
             Exception: as :meth:`publish`.

@@ -1,7 +1,7 @@
-"""Attaches features to a broker: its own, and extensions that it does not know, such as replication.
+"""How features and extensions are attached to a broker.
 
-Features are listed in ``assembly``; ``cluster`` puts brokers together with their extensions. Each is
-called once, before the broker starts.
+Features belong to every broker and are listed in ``assembly``. Extensions, such as replication, are passed in
+by ``cluster``, which puts brokers together. Each one is called once, before the broker starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The broker as a feature or an extension sees it.
+    """What a feature or an extension gets of the broker that it is attached to.
 
     Attributes:
         port: the port for clients.
@@ -47,7 +47,7 @@ class Host:
     offers: list[object] = field(default_factory=list)
 
     def offered(self, kind: type[T]) -> T:
-        """A port of a feature that every broker has, or of one attached before.
+        """The port of this class that a feature or an extension attached before offers.
 
         Raises:
             LookupError: no feature offers this port.
@@ -73,8 +73,8 @@ class Attachment:
         offers: ports for the extensions attached after it (:meth:`Host.offered`).
         takers: doors for connections to the broker's port that begin with these bytes instead of a frame.
         meter: counts what clients send and receive, while there are quotas.
-        gate: checks every request before the broker's doors let it in; one part at most has it.
-        audit: writes down changes and refusals; one part at most has it.
+        gate: checks every request before the broker handles it; at most one attachment has a gate.
+        audit: writes changes and refusals to a log; at most one attachment has an audit.
     """
 
     components: Sequence[Component] = ()

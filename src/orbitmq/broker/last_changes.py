@@ -14,17 +14,17 @@ from typing import Any, Final
 
 from orbitmq.broker.stamps import Age
 
-# Most deletions that are remembered: as many as there may be users.
+# How many deletions are kept at most: as many as there may be users.
 MAX_DELETED: Final = 10_000
 # Up to here JSON keeps whole numbers exactly; in milliseconds more than 200,000 years.
 MAX_NUMBER: Final = 2**53
-# Stands for no number, and is older than any: users of the settings have it, and users and rules that were
-# made before numbers were kept.
+# Stands for no number, and is older than any number. Users from the settings have it, and users and rules
+# from a version of OrbitMQ without numbers.
 NONE: Final = 0
 
 
 class LastChanges:
-    """The record of one broker, for the tables that travel together.
+    """The numbers of changes at one broker, for the tables that are sent together.
 
     A deleted key keeps the number of its deletion. Beyond :data:`MAX_DELETED` the oldest one is forgotten,
     and then a key that is unknown here counts as deleted at that time.
@@ -55,7 +55,7 @@ class LastChanges:
         return [key for name, key in self._deleted if name == table]
 
     def age(self, table: str, key: str, number: int) -> Age:
-        """How a received change with this number compares with what is here."""
+        """How a received change with this number compares with this broker's last change of the key."""
         place = table, key
         here = self._live.get(place, self._deleted.get(place))
         if here is None:
@@ -68,7 +68,7 @@ class LastChanges:
 
     @contextmanager
     def receiving(self, number: int) -> Iterator[None]:
-        """Changes inside this context were made elsewhere, or in an earlier run, and have this number."""
+        """Give this number to changes inside the context: they were made elsewhere, or in an earlier run."""
         before, self._received = self._received, number
         try:
             yield
@@ -76,7 +76,7 @@ class LastChanges:
             self._received = before
 
     def is_news(self, table: str, key: str, *, deleted: bool) -> bool:
-        """Whether the change being received has another number than the one here."""
+        """Whether the change being received has another number than this broker's last change of the key."""
         return self._received is not None and self._received != self.of(table, key, deleted=deleted)
 
     def changed(self, table: str, key: str, *, deleted: bool) -> None:
@@ -103,7 +103,8 @@ class LastChanges:
                 self.forget(self._deleted.pop(oldest))
 
     def forget(self, number: int) -> None:
-        """Deletions up to this number may be unknown here, or at a broker whose whole tables were taken."""
+        """Note that deletions up to this number were forgotten, here or at a broker whose whole tables were
+        taken."""
         self.forgotten = max(self.forgotten, number)
         self._highest = max(self._highest, number)
 
@@ -122,7 +123,7 @@ class LastChanges:
         """Take over what the file of a table holds.
 
         Args:
-            keys: of the table's values.
+            keys: the keys of the table's values.
         """
         changed = plain.get("changed") or {}
         for key in keys:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """Changes settings, tells the parts that keep a copy, and writes the change back to ``broker.conf``."""
+    """Changes settings, notifies parts that keep a copy, and writes the change back to ``broker.conf``."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, events: Events) -> None:
         self._config = config

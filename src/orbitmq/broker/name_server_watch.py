@@ -16,9 +16,9 @@ NAME_SERVERS = "namesrvAddr"
 
 
 class NameServerWatch(Component):
-    """Asks repeatedly, and tells the parts of the broker when the addresses change.
+    """Fetches the list repeatedly, and notifies the parts of the broker when the addresses change.
 
-    A list in ``namesrvAddr`` is used as it is: no server is asked.
+    A list in ``namesrvAddr`` is used as it is, and nothing is fetched.
     """
 
     name = "name server watch"
@@ -49,7 +49,7 @@ class NameServerWatch(Component):
                 self._events.publish(SettingsChanged(frozenset({NAME_SERVERS})))
 
     def _pause_s(self) -> float | None:
-        """``None``: the settings have a list, which needs no lookup."""
+        """Seconds until the next fetch; ``None``: the settings have a list, which needs none."""
         source, config = self._list.source, self._config
         if isinstance(source, tuple):
             return None
@@ -67,7 +67,8 @@ class NameServerWatch(Component):
 
 
 async def first_name_servers(runtime: Runtime, config: BrokerConfig) -> None:
-    """Fetch the list before the broker begins. Without a list it begins too, and keeps asking."""
+    """Fetch the list before the broker starts. Without a list it starts too, and :class:`NameServerWatch`
+    keeps trying."""
     found = NameServerList(runtime, config.name_server_source)
     if await found.fetch():
         config.found_name_servers = found.addresses

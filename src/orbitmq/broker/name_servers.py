@@ -29,7 +29,7 @@ class _Known:
     """The name servers' answer about a topic.
 
     Attributes:
-        route: None: none gave one, and ``problem`` says why.
+        route: the topic's route; None: no name server gave one, and ``problem`` says why.
     """
 
     asked_s: float
@@ -38,7 +38,7 @@ class _Known:
 
 
 class NameServers(Component):
-    """Keeps routes. Callers that ask for one route at the same time share one request."""
+    """Keeps routes. Calls for the same route at the same time share one request."""
 
     name = "routes of topics"
 

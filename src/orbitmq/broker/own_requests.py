@@ -24,9 +24,10 @@ def client_of(
     The settings of TLS are tls.enable and tls.client.*.
 
     Args:
-        for_clients: its requests are those of this broker's clients. They are signed only if this broker
-            authenticates its clients: else strangers could have another server do what only super users may.
-        signed: whether it has the broker's keys, if there are any.
+        for_clients: whether the requests are passed on for this broker's clients. They are signed only if
+            this broker authenticates its clients: else strangers could have another server do what only
+            super users may.
+        signed: whether requests are signed with the broker's keys, if the settings have keys.
 
     Raises:
         StartError: a file named by these settings cannot be used.

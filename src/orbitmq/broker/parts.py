@@ -46,8 +46,8 @@ from orbitmq.transport.seats import Seats
 class Services:
     """Objects shared by several parts of a broker, by name; for the code that assembles parts, and tests.
 
-    No part gets this: each one's constructor names what it uses. Parts that work by themselves are not
-    here, but are components of the broker (``Broker.part``).
+    No part gets this object: each part's constructor names what it uses. Parts that work by themselves are
+    not here, but are components of the broker (``Broker.part``).
     """
 
     runtime: Runtime
@@ -84,9 +84,9 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The services behind the doors: behind the handlers of the wire, and other doors that take requests.
+    """The services that the doors call: the request handlers, and other doors that take requests.
 
-    Services know neither commands nor connections.
+    Services use neither commands nor connections.
     """
 
     sending: Sending

@@ -37,7 +37,7 @@ from orbitmq.wire.headers.route import (
 
 log = logging.getLogger(__name__)
 
-# The longest wait for answers of name servers: a client waits 3 s for its own answer.
+# How long an answer to a client may wait for the name servers: the client itself waits 3 s.
 ANNOUNCE_TIMEOUT_MS = 1000
 UNREGISTER_TIMEOUT_MS = 1000
 UNREGISTER_LIMIT_SECONDS = 2.0
@@ -61,8 +61,8 @@ class _NameServer:
     """One name server.
 
     Attributes:
-        done: the number of the last change of topics that it has got.
-        changed: topics with changes that it has not got, oldest change first.
+        done: the number of the last change of topics that it has.
+        changed: topics with changes that it does not have, oldest change first.
         whole: whether it must get all topics, as it may have none, or others.
         lacks_acting: whether it does not show a slave in its master's place (supportActingMaster).
         removes_missing: whether it forgets the topics that a registration does not name.
@@ -81,7 +81,7 @@ class _NameServer:
 class Registration(Component):
     """Registers this broker with every name server: changed topics at once, and every period.
 
-    A name server gets the whole table at first contact, after its connection was lost, and when it lacks our
+    A name server gets the whole table at first contact, after its connection was lost, and when it lacks this
     table's version. Otherwise a registration names only the topics that changed, with the new version: name
     servers of 4.9 and 5.x keep the topics that a registration does not name (RouteInfoManager), unless 5.x's
     ``deleteTopicWithBrokerRegistration`` is on; such a name server always gets the whole table.
@@ -103,7 +103,7 @@ class Registration(Component):
         self._client = self._connect()
         self._servers = [_NameServer(address) for address in config.name_servers]
         self._servers_changed = asyncio.Event()
-        # The address for slaves: the port is known when this broker listens on it.
+        # The port for slaves; replication sets the real one when it listens.
         self.ha_port = config.ha_listen_port
         self._events = events
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
@@ -128,7 +128,8 @@ class Registration(Component):
         return any(server.reached for server in self._servers)
 
     def name_servers_changed(self) -> None:
-        """Register with the name servers now in the settings; a removed one forgets us in time."""
+        """Register with the name servers that the settings have now. A name server that was removed from them
+        drops this broker after its own timeout."""
         known = {server.address: server for server in self._servers}
         addresses = self._config.name_servers
         self._servers = [known.get(address) or _NameServer(address) for address in addresses]
@@ -153,7 +154,7 @@ class Registration(Component):
             server.wanted.set()
 
     def _forget(self, server: _NameServer) -> None:
-        """From now on it is uncertain whether the name server has our table."""
+        """Note that the name server may lack this broker's table."""
         server.whole = True
         server.changed.clear()
 
@@ -198,7 +199,8 @@ class Registration(Component):
         return min(told, default=self._changes)
 
     def _connect(self) -> RemotingClient:
-        # A restarted name server has forgotten this broker; RocketMQ's brokers wait up to 30 s to come back.
+        # A name server whose connection was lost may have restarted and lost this broker, which registers
+        # again at once; RocketMQ's brokers wait for the next period, up to 30 s.
         return client_of(self._runtime, self._config, on_lost=self._lost)
 
     async def start(self) -> None:
@@ -207,7 +209,7 @@ class Registration(Component):
         self._spawn(self._run(), "registration")
 
     async def stop(self) -> None:
-        """Leave the name servers; those that do not answer in time notice by themselves."""
+        """Unregister. A name server that does not answer in time drops this broker after its own timeout."""
         await self.end_work()
         try:
             await asyncio.wait_for(self._unregister(), UNREGISTER_LIMIT_SECONDS)
@@ -268,7 +270,7 @@ class Registration(Component):
             del self._untold[next(iter(self._untold))]
 
     async def _told(self, server: _NameServer, periodic: bool) -> bool:
-        """Send one name server the changes it lacks; False if it does not listen."""
+        """Send one name server the changes that it lacks; False: that failed."""
         try:
             if periodic or server.whole:
                 await self._look(server)
@@ -286,7 +288,7 @@ class Registration(Component):
     # -- requests --------------------------------------------------------------------------------------
 
     async def _look(self, server: _NameServer) -> None:
-        """Find out whether the name server has our table, and what it does with partial tables."""
+        """Find out whether the name server has this broker's table, and what it does with partial tables."""
         if not server.whole:
             response = await self._request(server, self._version_query())
             # A name server that does not know the request gets the whole table.
@@ -310,8 +312,8 @@ class Registration(Component):
     async def _tell_all(self, server: _NameServer) -> None:
         """Register the whole table, in parts if the name server keeps topics that a part leaves out.
 
-        Only the last part has the table's version. The others have versions that differ, as a name server
-        ignores a registration of a version that it has.
+        Only the last part has the table's version. The other parts have versions of their own, because a name
+        server ignores a registration whose version it already has.
         """
         server.whole = False
         server.changed.clear()
@@ -380,7 +382,7 @@ class Registration(Component):
         return b"".join((head, table[:-1], b",".join(entries), b"}", tail))
 
     async def _unregister(self) -> None:
-        """Tell every name server that this broker leaves, without waiting more than a second for answers."""
+        """Unregister at every name server, without waiting more than a second for answers."""
         header = UnregisterBrokerRequest(
             broker_name=self._config.broker_name,
             broker_addr=self._address,
@@ -416,7 +418,7 @@ def _says_changed(response: Command) -> bool:
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
-    """The topic as clients may use it: never more than the broker allows. Its creation time is left out."""
+    """The topic with the permissions that both the topic and the broker give, without its creation time."""
     allowed = topic.perm if permission & 6 == 6 else topic.perm & permission
     if allowed == topic.perm and topic.made_at is None:
         return topic

@@ -23,7 +23,7 @@ class Role(Enum):
         ACTING_MASTER: a slave that does its missing master's background work: it delivers delayed messages
             and checks transactions, but takes no messages of producers (enableSlaveActingMaster).
         SLAVE: has a copy of its master's messages and serves reads.
-        PRE_ONLINE: isolated: it catches up with the others of its name, and no name server knows it yet.
+        PRE_ONLINE: isolated: it catches up with other brokers of its name, and is not registered yet.
     """
 
     MASTER = "master"
@@ -73,15 +73,15 @@ class RoleState:
         now_ms: when the role began, milliseconds since the epoch.
 
     Attributes:
-        may_lead: tells whether this broker still has the right to lead; replication sets it.
-        lacks_tables: tells whether this master may have lost its tables and has not asked the others of its
-            name for them yet; replication sets it.
+        may_lead: returns whether this broker still has the right to lead; replication sets it.
+        lacks_tables: returns whether this master may have lost its tables and has not fetched them from the
+            other brokers of its name yet; replication sets it.
     """
 
     def __init__(self, role: Role, now_ms: int) -> None:
         self._role = role
         self._since_ms = now_ms
-        # Called at each use: right after a freeze, no timer has stopped the work yet.
+        # Called at each use: right after the process was frozen, no timer has ended the broker's work yet.
         self.may_lead: Callable[[], bool] = lambda: True
         self.lacks_tables: Callable[[], bool] = lambda: False
 

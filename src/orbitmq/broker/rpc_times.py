@@ -1,6 +1,6 @@
-"""How long requests take, by their code and that of their answer; made only when metrics are asked for.
+"""How long requests take, by their code and that of their answer; used only with metrics.
 
-A request of the handlers is timed by itself. Those of the fast path are timed once for each chunk and code:
+A request to a handler is timed by itself. Requests on the fast path are timed once for each chunk and code:
 from the chunk's arrival until its answers may go. One-way requests, and requests that wait for messages, are
 not timed.
 """
@@ -30,10 +30,10 @@ _ANSWERS: Final[Mapping[int, str]] = {int(code): code.name.lower() for code in R
 
 
 class RpcTimes:
-    """Notes times.
+    """Histograms of the times.
 
     Attributes:
-        tellers: called before times are read: each adds what it noted.
+        tellers: functions called before the times are read; each adds the times that it has noted.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -42,12 +42,13 @@ class RpcTimes:
         self._found: defaultdict[tuple[str, str, str], Histogram] = defaultdict(partial(Histogram, BOUNDS_MS))
 
     def note(self, request: int, answer: int, began: float, times: int = 1, result: str = DONE) -> None:
-        """Requests of one code were answered; they came at ``began`` (monotonic seconds)."""
+        """Note the answers to ``times`` requests of one code, received at ``began`` (monotonic seconds)."""
         key = _REQUESTS.get(request, "other"), _ANSWERS.get(answer, "other"), result
         self._found[key].note(int((self.clock.monotonic() - began) * 1000), times)
 
     def add(self, request: int, counts: Sequence[int], total_ms: int) -> None:
-        """Requests of one code were answered with success: their number by :data:`BOUNDS_MS`, their time."""
+        """Add requests of one code that succeeded: their numbers by :data:`BOUNDS_MS`, and the sum of their
+        times."""
         histogram = self._found[_REQUESTS[request], _ANSWERS[ResponseCode.SUCCESS], DONE]
         histogram.counts = [ours + theirs for ours, theirs in zip(histogram.counts, counts, strict=True)]
         histogram.total += total_ms
@@ -59,7 +60,7 @@ class RpcTimes:
         return self._found
 
     def watch(self, handle: Handler, connection: ServerConnection, command: Command) -> Answer:
-        """The answer of ``handle``; the time that it took is noted."""
+        """Return the answer of ``handle``, and note the time that it took."""
         began = self.clock.monotonic()
         try:
             answer = handle(connection, command)

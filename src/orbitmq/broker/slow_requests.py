@@ -29,7 +29,7 @@ class SlowRequests:
         self._limiter = LogLimiter(log)
 
     def watch(self, handle: Handler, connection: ServerConnection, command: Command, limit_ms: int) -> Answer:
-        """The answer of ``handle``; a log line when it takes ``limit_ms`` or longer."""
+        """Return the answer of ``handle``, and log the request if that took ``limit_ms`` or longer."""
         began = self._clock.monotonic()
         answer = handle(connection, command)
         if isawaitable(answer):

@@ -21,7 +21,7 @@ class Stamp(NamedTuple):
     """When a key was last changed.
 
     Attributes:
-        term: of the leader that changed it; a broker that no longer leads uses its last one.
+        term: the term of the leader that changed it; a broker that does not lead uses the last one it led in.
         number: one more than the highest number that this leader had seen.
     """
 
@@ -30,7 +30,7 @@ class Stamp(NamedTuple):
 
 
 class Age(StrEnum):
-    """How a received change compares with our own value."""
+    """How a received change compares with this broker's own value."""
 
     NEWER = "newer"
     SAME = "same"
@@ -38,7 +38,7 @@ class Age(StrEnum):
 
 
 def age(received: Stamp | None, here: Stamp | None) -> Age:
-    """Which of two changes of a key is the later one.
+    """Whether a received change of a key is later than this broker's change.
 
     Args:
         received, here: ``None``: that side has no stamp for the key, so any stamp is newer.
@@ -69,7 +69,7 @@ class Stamps:
         self._received: list[Stamp | None] = []
 
     def begin(self, term: int) -> None:
-        """This broker leads in a new term: its own changes are stamped with it from now on."""
+        """Begin to lead in a new term: this broker's own changes are stamped with it."""
         self._led = self._term = max(self._term, term)
 
     def of(self, table: str, key: str) -> Stamp | None:
@@ -77,7 +77,7 @@ class Stamps:
         return self._of.get((table, key))
 
     def changed(self, table: str, key: str) -> None:
-        """A key has another value or is gone: by a change of this broker, or by the received change."""
+        """Stamp a key that changed or is gone, by a change of this broker or by the one being received."""
         stamp = self._received[-1] if self._received else self._next()
         if stamp is None:
             self._of.pop((table, key), None)
@@ -90,13 +90,13 @@ class Stamps:
         return None if self._led is None else Stamp(self._led, self._highest + 1)
 
     def keep(self, table: str, key: str, stamp: Stamp) -> None:
-        """A key has this stamp, according to an earlier run or another broker."""
+        """Set a key's stamp, which comes from an earlier run or another broker."""
         self._of[table, key] = stamp
         self._term = max(self._term, stamp.term)
         self._highest = max(self._highest, stamp.number)
 
     def forget(self) -> None:
-        """The tables are those of a lost disk: any value with a stamp is newer."""
+        """Drop all stamps, because this broker's disk was lost: any value with a stamp is newer."""
         self._of.clear()
 
     @contextmanager

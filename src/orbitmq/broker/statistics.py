@@ -1,9 +1,9 @@
 """Statistics of a broker: counters, rates, times; growth by topic and group.
 
-As StoreStatsService and BrokerStatsManager in RocketMQ.
+They correspond to RocketMQ's StoreStatsService and BrokerStatsManager.
 
-Little is counted when a message passes. Every 10 seconds one sampler takes the growth since the last look; a
-topic or group without messages costs nothing.
+Little is counted for each message. Every 10 seconds one sampler takes the growth since its last run; a topic
+or group without messages costs nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Counters:
 
     Attributes:
         handled_in, handled_out: messages taken and handed out by the services.
-        found, missed: reads by the services that brought messages, and those that did not.
+        found, missed: reads by the services that found messages, and reads that found none.
         bytes_out: bytes of records handed out, by group and topic; ``None``: they are not counted.
         failed: sends that were refused by the store or the disk.
         longest_get_ms: the longest read.
@@ -112,12 +112,12 @@ class Counters:
         return self.missed + (self._fast.pulls_missed if self._fast is not None else 0)
 
     def note_out(self, group: str, topic: str, size: int) -> None:
-        """A group was handed so many bytes of a topic's records."""
+        """Count the bytes of a topic's records that a group received."""
         if self.bytes_out is not None and size:
             self.bytes_out[group, topic] += size
 
     def note_get(self, found: bool, started: float) -> None:
-        """A service's read that began at ``started`` (monotonic seconds) has ended."""
+        """Note the end of a service's read that began at ``started`` (monotonic seconds)."""
         if found:
             self.found += 1
         else:
@@ -125,12 +125,12 @@ class Counters:
         self.note_get_time(int((self.clock.monotonic() - started) * 1000))
 
     def note_get_time(self, elapsed_ms: int) -> None:
-        """A read took this long."""
+        """Note how long a read took."""
         if elapsed_ms > self.longest_get_ms:
             self.longest_get_ms = elapsed_ms
 
     def note_answered(self, elapsed_ms: int) -> None:
-        """The messages since the last call were answered, the oldest after ``elapsed_ms``."""
+        """Note that the messages since the last call were answered, the oldest after ``elapsed_ms``."""
         fast = self._fast
         total = self.handled_in + (fast.messages_in if fast is not None else 0)
         if total > self._answered:
@@ -169,7 +169,7 @@ class PutTimes:
         self._minute = ([0] * len(self._counts), [0] * len(self._buckets))
 
     def note(self, elapsed_ms: int, messages: int) -> None:
-        """``messages`` could be answered after ``elapsed_ms``."""
+        """Note that ``messages`` were answered after ``elapsed_ms``."""
         if elapsed_ms == 0:
             self._at_once += messages
             return
@@ -179,7 +179,7 @@ class PutTimes:
             self.longest_ms = elapsed_ms
 
     def roll(self) -> None:
-        """A minute is over."""
+        """Begin the next minute."""
         self._counts[0] += self._at_once
         self._buckets[0] += self._at_once
         self._at_once = 0
@@ -241,7 +241,7 @@ class Series:
         total: the number at the beginning.
     """
 
-    # Short lists, which share their points: a broker may have one of these for each of its topics.
+    # Kept small (short lists that share their points): a broker may have a series for each of its topics.
     __slots__ = ("_now", "_rings", "total")
 
     def __init__(self, now: float, total: int) -> None:
@@ -251,7 +251,7 @@ class Series:
         self._rings = [[point] for _ in _RINGS]
 
     def note(self, now: float, total: int) -> None:
-        """The number is ``total`` now."""
+        """Add a sample: at ``now`` the number is ``total``."""
         self._stand_still(now - SAMPLE_SECONDS)
         self.total = total
         self._step(now)
@@ -277,7 +277,7 @@ class Series:
         self._now = until
 
     def growth(self, span: int, now: float | None = None) -> tuple[int, float]:
-        """By how much it grew in the last minute (0), hour (1) or day (2), and per second.
+        """By how much the number grew in the last minute (0), hour (1) or day (2), in all and per second.
 
         Args:
             now: when the number was last at its total; ``None``: at the last :meth:`note`.
@@ -289,7 +289,7 @@ class Series:
         return grown, grown / (self._now - since) if self._now > since else 0.0
 
     def silent(self, now: float) -> bool:
-        """Whether it did not grow for a day."""
+        """Whether the number has not grown for a day."""
         self._stand_still(now)
         return self._rings[-1][0][1] == self.total and len(self._rings[-1]) == _RINGS[-1][1]
 
@@ -375,7 +375,7 @@ class Stats(Component):
     # -- sampling ----------------------------------------------------------------------------------------
 
     async def sample(self) -> None:
-        """Take the growth since the last call, with pauses when there is much."""
+        """Take the growth since the last call, with pauses when many numbers have grown."""
         now = self._clock.monotonic()
         counters = self.counters
         self._new_day()

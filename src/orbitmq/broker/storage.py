@@ -35,7 +35,8 @@ class StoreLife(Component):
 
     async def start(self) -> None:
         await self._store.start()
-        # The search for deliveries after a crash has not begun: the broker's start may still fail.
+        # The broker's start may still fail before the search for deliveries after a crash: then the next
+        # start has to search.
         self._store.count_crash(True)
 
     async def stop(self) -> None:
@@ -84,7 +85,8 @@ class StoreTopics(Component):
             self._tell_unknown()
 
     def _tell_unknown(self) -> None:
-        """Log topics with messages but no entry in the table: it may be damaged, and they are unreadable."""
+        """Log topics that have messages but no entry in the table: they cannot be read, and the table may be
+        damaged."""
         queues, is_system = self._store.queues, self._topics.is_system
         unknown = [
             topic for topic in queues.unknown_topics() if not is_system(topic) and queues.has_messages(topic)

@@ -1,7 +1,7 @@
-"""Requests of clients that do not know the new leader yet: a slave lets its master serve them.
+"""Requests that a slave passes on to its master, because the clients' routes do not show the master yet.
 
-RocketMQ's clients ask for routes every 30 s, and send the acknowledgement of a popped message once. If a
-slave that acted until a moment ago refused that, the message would be delivered again.
+RocketMQ's clients fetch routes every 30 s, and send the acknowledgement of a popped message only once. If a
+slave that has just ceased to act as master refused it, the message would be delivered again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ AskMaster: TypeAlias = Callable[[Command, str], Awaitable[Command] | None]
 
 
 class ToMaster:
-    """The way to this broker's master.
+    """Passes requests on to this broker's master.
 
     Attributes:
-        ask: passes a request of a client at a host on and returns the master's answer; ``None``: this broker
-            has to answer itself; replication sets it.
+        ask: passes on a request of the client at a host, and returns the master's answer; ``None``: this
+            broker has to answer itself; replication sets it.
         keeps_users: whether this broker is a slave with users and rules of its own, since it does not
             get those of its master; replication sets it.
     """

@@ -65,7 +65,7 @@ class Unsettled:
         self.handed = self.settled = 0
 
     def add(self, number: int, handed: PendingDelivery | None) -> None:
-        """A message was handed over; ``None``: there was no message to deliver."""
+        """Add a message that was handed over; ``None``: the number has no message to deliver."""
         self._waiting.append((number, handed))
         self.handed += 1
 
@@ -88,7 +88,8 @@ class Unsettled:
         return min((number for number, handed in self._waiting if not _is_stored(handed)), default=None)
 
     def out_of_order(self) -> Iterator[int]:
-        """Messages that are stored although an earlier one is not: other masters keep no order."""
+        """The numbers of messages that are stored although an earlier one is not: messages sent to other
+        masters are stored in any order."""
         for number, handed in self._waiting:
             if handed is not None and handed.stored:
                 yield number
@@ -109,7 +110,7 @@ def take_stored(waiting: dict[Key, PendingDelivery]) -> list[Key]:
 
 
 class Pauses:
-    """How long a service waits when the sink refuses for now, or the disk is slow.
+    """How long a service waits when the sink refuses a message temporarily, or the disk is slow.
 
     Args:
         what: the messages, for the log.
@@ -122,7 +123,7 @@ class Pauses:
         self._complained_at_s: float | None = None
 
     def after_ms(self, error: RemotingError) -> int:
-        """How long to wait after such a refusal; too many messages on the way are not worth a log line."""
+        """How long to wait after a temporary refusal, which is logged unless it is SYSTEM_BUSY."""
         if error.code == ResponseCode.SYSTEM_BUSY:
             return SETTLE_MS
         now_s, before_s = self._clock.monotonic(), self._complained_at_s
@@ -170,7 +171,7 @@ class RealPlaces:
         self._patient_until_ms = changed.at_ms + UNKNOWN_TOPIC_WAITS_MS
 
     def of(self, properties: Mapping[str, str]) -> tuple[str, int]:
-        """The topic and queue to deliver to; in our own store a queue that the topic has now.
+        """The topic and queue to deliver to; in this broker's own store a queue that the topic has now.
 
         Raises:
             RemotingError: MESSAGE_ILLEGAL, the properties name no place; TOPIC_NOT_EXIST;

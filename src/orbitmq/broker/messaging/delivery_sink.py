@@ -1,7 +1,8 @@
 """Where services put the messages that they deliver: delayed messages, timers, half messages.
 
-A master puts into its own store. A broker that acts for its master may not write to its store: it delivers
-to the master of another group (RocketMQ's EscapeBridge), if an extension knows the way.
+A master puts messages into its own store. A broker that acts for its master may not write to its store: it
+delivers to the master of another group of brokers (RocketMQ's EscapeBridge), if an extension has attached
+:class:`Elsewhere`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class PendingDelivery(Protocol):
 
 
 class Elsewhere(Protocol):
-    """The way to the masters of other groups."""
+    """Sends messages to the masters of other groups of brokers."""
 
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
@@ -90,7 +91,7 @@ class _InOwnStore:
 
 
 class DeliverySink:
-    """Puts messages as they are: no append hook sees them again.
+    """Puts messages as they are, without the append hooks, which have run before.
 
     Attributes:
         elsewhere: where messages go while this broker acts for its master; ``None``: they wait.

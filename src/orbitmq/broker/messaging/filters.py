@@ -1,6 +1,6 @@
 """Filters for the store's reads, from consumers' subscriptions (FilterAPI, ExpressionMessageFilter).
 
-Pulls, pops and everything else that reads for a consumer asks :class:`Filters`.
+Pulls, pops and every other read for a consumer get their filters from :class:`Filters`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Filters:
         return _result(_by_sql(expression or ""), topic)
 
     def of_subscription(self, data: SubscriptionData) -> MessageFilter:
-        """The filter of a subscription that a heartbeat or a consumer's check brought.
+        """The filter of a subscription from a heartbeat or from a consumer's check of its configuration.
 
         Raises:
             RemotingError: as :meth:`of_expression`.
@@ -109,7 +109,7 @@ def _by_codes(codes: frozenset[int]) -> MessageFilter:
     return MessageFilter(codes)
 
 
-# A mistake is cached too: consumers with a broken expression ask again and again.
+# A mistake is cached too: consumers send a broken expression again and again.
 @lru_cache(maxsize=128)
 def _by_sql(expression: str) -> MessageFilter | SqlError:
     try:

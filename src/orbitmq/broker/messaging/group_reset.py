@@ -56,8 +56,8 @@ class GroupReset:
         timestamp_ms: int = NEWEST,
         force: bool = True,
     ) -> dict[MessageQueue, int]:
-        """Move a group; its consumers learn it with their next pull, or with
-        ``useServerSideResetOffset=false`` by a request.
+        """Move a group. Its consumers get the new offset with their next pull, or with
+        ``useServerSideResetOffset=false`` by a request from the broker.
 
         Args:
             queue_id: only this queue; :data:`ALL_QUEUES`: every queue.
@@ -110,7 +110,8 @@ class GroupReset:
     def _move_in_clients(
         self, group: str, topic: str, queues: int, timestamp_ms: int, force: bool
     ) -> dict[MessageQueue, int]:
-        """Tell the group's consumers to move (Broker2Client.resetOffset); without ``force`` only back."""
+        """Send the group's consumers their new offsets (Broker2Client.resetOffset); without ``force`` only
+        lower ones."""
         store = self._store
         targets: dict[int, int] = {}
         for queue_id in range(queues):
@@ -140,7 +141,7 @@ class GroupReset:
     async def clone(
         self, source: str, target: str, topic: str | None = None, *, offline: bool = False
     ) -> None:
-        """Move one group to another's offsets, in one topic or in all but the other group's retry topics.
+        """Move ``target`` to the offsets of ``source``, in one topic or in all topics except retry topics.
 
         Args:
             offline: also copy offsets of topics that the source group, which is online, no longer reads.
@@ -166,7 +167,7 @@ class GroupReset:
 
 
 def _reset_body(table: dict[MessageQueue, int], language: int) -> bytes:
-    """The new offsets, for C++ clients as a list: their JSON has no objects as property_names."""
+    """The body with the new offsets; for C++ clients a list, as their JSON has no objects as keys."""
     if language != Language.CPP:
         return ResetOffsetBody(offset_table=table).encode()
     listed = [

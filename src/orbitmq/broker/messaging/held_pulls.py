@@ -11,7 +11,7 @@ from orbitmq.runtime.seam import Clock
 
 
 class PullWaiter(HasDeadline, Protocol):
-    """A pull that waits. ``offset`` is the first queue offset that it has not seen."""
+    """A pull that waits. ``offset`` is the first queue offset that it has not read."""
 
     offset: int
 
@@ -26,8 +26,8 @@ class LongPolling(Waiting[tuple[str, int], PullWaiter]):
     :meth:`on_arrival` is called after a write batch for queues with waiters.
 
     Args:
-        watch: asks the store to report arrivals in a queue.
-        limit: most pulls that may wait at a time.
+        watch: makes the store report arrivals in a queue.
+        limit: how many pulls may wait at a time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LongPolling(Waiting[tuple[str, int], PullWaiter]):
             del self._by_topic[topic]
 
     def on_arrival(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Messages below ``max_offset`` can be read now."""
+        """Wake the pulls of a queue whose messages below ``max_offset`` can be read."""
         key = (topic, queue_id)
         for held in self.at(key):
             waiter = held.waiter
@@ -73,6 +73,6 @@ class LongPolling(Waiting[tuple[str, int], PullWaiter]):
             self._watch(topic, queue_id)
 
     def wake_topic(self, topic: str) -> None:
-        """Let every pull of the topic look again: the topic changed or was deleted."""
+        """Wake every pull of a topic that changed or was deleted."""
         for queue_id in list(self._by_topic.get(topic, ())):
             self.on_arrival(topic, queue_id, 1 << 62)

@@ -57,10 +57,10 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """Messages of one queue, wanted by one group.
+    """A group's request for messages of one queue.
 
     Attributes:
-        offset: of the first message wanted.
+        offset: the queue offset of the first message to return.
         max_bytes: 0: the limit of the settings.
         commit_offset: up to where the group has consumed; below 0: nothing to commit.
         suspend_ms: how long to wait if there is no message; ``None``: answer at once.
@@ -114,11 +114,11 @@ class PullClient(Protocol):
         ...
 
     def answer(self, pulled: Pulled) -> None:
-        """There are messages, the group was moved, or the time is over; called once, if at all."""
+        """Send the answer: messages arrived, the group was moved, or the time is over. At most one call."""
         ...
 
     def refuse(self, error: RemotingError) -> None:
-        """The pull ends without an answer: its topic was deleted."""
+        """End the pull with an error: its topic was deleted."""
         ...
 
     def is_of(self, user: str) -> bool:
@@ -181,7 +181,7 @@ class Pulling:
         self._events.publish(
             PullPermitted(request.group, request.topic, filter, registered, request.sub_version, tags)
         )
-        # A commit from a client that does not know of a reset yet must not undo the reset.
+        # A commit from a client that has not received a reset yet must not undo the reset.
         if request.commit_offset >= 0 and not self._has_reset(request):
             self._offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         moved = self._moved(request, group, filter)
@@ -257,11 +257,12 @@ class Pulling:
 
     @property
     def _corrects(self) -> bool:
-        """Whether this broker knows a queue's bounds, so that it may correct consumers."""
+        """Whether this broker has whole queues, so that it may correct consumers' offsets."""
         return self._role.takes_messages or self._config.offset_check_in_slave
 
     def _left_as_it_is(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
-        """A slave may have only a part of a queue: it does not correct consumers outside (row MO-12)."""
+        """The status for an offset outside of a slave's part of the queue: the consumer's offset is not
+        corrected (row MO-12)."""
         result.next_offset = offset
         if offset < result.min_offset:
             return PullStatus.NO_MATCHED_MSG
@@ -278,14 +279,15 @@ class Pulling:
 
     @property
     def _tells_resets(self) -> bool:
-        """Whether this broker tells groups of their resets.
+        """Whether this broker answers pulls with pending resets.
 
-        A slave leaves that to its master: there the reset would stay pending, and would move the group again.
+        A slave leaves that to its master: a reset that the slave delivers would stay pending at the master,
+        and would move the group again.
         """
         return self._role.takes_messages or self._role.leads
 
     def _told_elsewhere(self, request: PullRequest) -> bool:
-        """Whether the master has to tell this group that it was moved."""
+        """Whether the group has a pending reset that only the master may answer with."""
         return not self._tells_resets and self._has_reset(request)
 
     def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
@@ -295,7 +297,7 @@ class Pulling:
         nothing = status is PullStatus.NO_NEW_MSG
         behind = result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
         if behind or (nothing and self._told_elsewhere(request)):
-            # Without a master the consumer would come back here, endlessly.
+            # An answer at once would make the consumer pull here again and again while there is no master.
             return min(request.suspend_ms, TO_MASTER_MS)
         return request.suspend_ms if nothing else None
 
@@ -407,7 +409,7 @@ class Pulling:
 
 
 class _HeldPull:
-    """A pull that waits (see ``held_pulls.PullWaiter``). ``offset`` is the first one it has not seen."""
+    """A pull that waits (see ``held_pulls.PullWaiter``). ``offset`` is the first that it has not read."""
 
     __slots__ = ("_pulling", "client", "filter", "group", "offset", "request")
 

@@ -89,7 +89,7 @@ class QueueOffsets:
         return True
 
     def made_at(self, topic: str) -> str | None:
-        """When a topic was made, if one of its name was deleted before; else ``None``."""
+        """When a topic was made, if an earlier topic of its name was deleted; else ``None``."""
         config = self._topics.get(topic)
         return None if config is None or config.made_at is None else str(config.made_at)
 

@@ -43,7 +43,7 @@ class Reply:
     """Hands replies to the clients that sent the requests.
 
     Args:
-        address: what clients call this broker, host:port.
+        address: this broker's address for clients, host:port.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Reply:
         return replied
 
     async def _push(self, origin: Origin, request: SendRequest) -> str | None:
-        """Why the client did not get the reply, None when it did."""
+        """Push the reply; returns why the client did not get it, None when it did."""
         properties = dict(request.properties)
         client_id = properties.get(property_names.REPLY_TO_CLIENT)
         if client_id is None:

@@ -53,9 +53,10 @@ def with_property(encoded: bytes, name: str, value: str) -> bytes:
 
 
 def fitted_copy(record: Record, properties: dict[str, str]) -> bytes:
-    """As :func:`fitted`, for a copy that must be stored: as a last resort with the record's own properties.
+    """The properties of a copy that must be stored: those of :func:`fitted`, or else the record's own.
 
-    These fit unchanged. Encoded anew they may not: each byte that is not UTF-8 becomes three.
+    The record's own properties fit unchanged. Encoded again they may not: each byte that is not UTF-8 becomes
+    three.
     """
     encoded = fitted(properties)
     return record.properties if encoded is None else encoded

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Properties of an earlier delivery. With the properties of an earlier wait, the copy would count as a message
-# whose delay is over; with a recall's key, its next wait would recall another message, and the copy would be
-# lost.
+# Properties of an earlier delivery, which the copy loses. With those of an earlier wait, it would count as a
+# message whose delay is over; with those of a recall, its next wait would recall another message, and the
+# copy would be lost.
 _DROPPED = way.DELAYS | way.NOT_IN_A_NEW_WAIT | way.OF_A_POP
 
 
@@ -60,7 +60,7 @@ class ReturnedMessage:
             over ``timerMaxDelaySec`` count as that.
         max_reconsume_times: after how many deliveries it is dead; ``None``: as its group's config says.
         version: the consumer's protocol version.
-        message_id: the message's id, as its consumer knows it; ``None``: the consumer does not name one.
+        message_id: the message's id from the consumer's request; ``None``: the request has none.
         reason, client_id: why the message comes back, and from which client; a dead letter keeps both.
     """
 
@@ -124,7 +124,7 @@ class SendBack:
         tries = record.reconsume_times + 1
         limit = max_reconsume_times(group, returned.version, returned.max_reconsume_times)
         properties = _properties(record, returned.group)
-        # A long message keeps no properties that its copy has no room for.
+        # Read before properties without room in the copy are left out.
         origin = properties[property_names.RETRY_TOPIC]
         dead: TopicConfig | None = None
         if record.reconsume_times >= limit or returned.delay_level < 0:
@@ -156,10 +156,10 @@ class SendBack:
         topic: str,
         queue_id: int,
     ) -> NewMessage:
-        """The message in the form in which it waits for its next delivery.
+        """The copy that waits for the message's next delivery.
 
-        Without room in its properties to note the end of the delay, it is delivered without a delay and
-        counted; if it were refused, the consumer would return it for ever.
+        A copy without room in its properties for the end of the delay is delivered without a delay, and
+        counts as a delivery; if it were refused, the consumer would return the message for ever.
         """
         tries = record.reconsume_times + 1
         waiting = dict(properties)
@@ -184,7 +184,7 @@ class SendBack:
         return copied(record, properties, topic, queue_id, encoded=encoded, reconsume_times=tries)
 
     def _with_timer(self, returned: ReturnedMessage, properties: dict[str, str]) -> bool:
-        """Set a timer, if the consumer wants one and this broker has them."""
+        """Set a timer, if the consumer requests one and this broker has timers; returns whether it did."""
         if not returned.delay_ms or returned.delay_ms < 0 or not self._config.timer_wheel_enable:
             return False
         delay_ms = min(returned.delay_ms, self._config.timer_max_delay_s * 1000)
@@ -248,7 +248,7 @@ class SendBack:
 
 
 def _is_place(message_id: str, offset: int) -> bool:
-    """Whether an id is the broker's, made from the place in the log, as some consumers name messages."""
+    """Whether an id is the offset message id for this place of the log: some consumers send that one."""
     try:
         return parse_offset_message_id(message_id)[2] == offset
     except MessageFormatError:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from random import Random
 
 ANY_QUEUE = -1
-# Properties written by a pop or a delivery. In a message sent by a client they are left from another message.
+# Properties written by a pop or a delivery. In a message from a client they are remains of another message.
 _OF_ANOTHER = frozenset({property_names.POP_CK, property_names.POP_REVIVED_FROM, property_names.DELIVERY_OF})
 
 
@@ -58,10 +58,10 @@ class Origin:
 
 @dataclass(slots=True)
 class SendRequest:
-    """One message, or with ``batch`` the items of a batch as the wire carries them in ``body``.
+    """One message, or with ``batch`` the items of a batch, in ``body`` as the request has them.
 
     Attributes:
-        properties: owned by the broker from now on: it completes them (region, unique id, cluster).
+        properties: the message's; :class:`Sending` changes this dict (region, unique id, cluster).
         queue_id: :data:`ANY_QUEUE` lets the broker choose.
         born_timestamp: ms since the epoch, of the client's clock.
         max_reconsume_times: only for sends to a retry topic: after how many deliveries the message is dead.
@@ -91,12 +91,12 @@ class Stored:
     """A message, or a batch, in the store.
 
     Attributes:
-        message_id: offset id; of a batch those of its items, joined by commas.
-        queue_offset: the first item's.
+        message_id: the offset message id; of a batch those of its items, joined by commas.
+        queue_offset: the queue offset of the message, or of the first item.
         transaction_id: the message's unique id; ``None`` when a batch has no unique id.
-        status: how safe it is.
+        status: whether the message is on disk and on replicas, as required.
         end_offset: the end of its last record in the commit log.
-        recall_handle: how to recall a message with a timer, ``None`` for others.
+        recall_handle: the handle that recalls a timer message; ``None`` for other messages.
     """
 
     message_id: str
@@ -108,8 +108,8 @@ class Stored:
     recall_handle: str | None = None
 
 
-# A message is appended, and so has its place, before ``send`` returns, unless its topic has to be written to
-# disk first. Only the message's safety may have to be awaited.
+# ``send`` returns after it has appended the message, unless the topic has to be written to disk first. The
+# awaitable waits until the message is safe.
 Sent: TypeAlias = Stored | Awaitable[Stored]
 
 
@@ -165,7 +165,7 @@ class Sending:
         then: Callable[[Stored], object],
         lost: Callable[[], object],
     ) -> bool:
-        """As :meth:`send`; ``then`` is called with the message when it is safe, at once or later.
+        """Store a message like :meth:`send`, and call ``then`` with it when it is safe, at once or later.
 
         Args:
             lost: called instead if it is unknown whether the message survives.
@@ -191,7 +191,7 @@ class Sending:
         return True
 
     def check(self, request: SendRequest) -> None:
-        """Refuse messages that may be stored in no topic now.
+        """Refuse a message that this broker could store in no topic.
 
         Raises:
             RemotingError: the text names the rule that is broken, or the limit.
@@ -221,7 +221,8 @@ class Sending:
     def _is_dead(self, origin: Origin, request: SendRequest) -> bool:
         """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
 
-        So does every message of a group that consumes in order: the client sends it when it gives it up.
+        Every message to the retry topic of a group that consumes in order does: such a client sends a message
+        there only to give it up.
         """
         name = request.topic.removeprefix(reserved.RETRY_PREFIX)
         group = self._metadata.group(name)
@@ -273,7 +274,7 @@ class Sending:
     def _placed(
         self, origin: Origin, request: SendRequest, config: TopicConfig
     ) -> tuple[Stored, PutResult, bool]:
-        """Append a message, or a batch; also says whether its sender waits for more than the write."""
+        """Append a message, or a batch; also returns whether its sender waits for more than the write."""
         queue_id = self.choose_queue(request, config)
         waits = request.properties.get(property_names.WAIT, "true").lower() == "true"
         if waits:
@@ -326,11 +327,12 @@ class Sending:
     def _message(
         self, origin: Origin, request: SendRequest, config: TopicConfig, queue_id: int
     ) -> NewMessage:
-        """The message to store, as the append hooks want it."""
+        """The message to store, after the append hooks."""
         properties = request.properties
         _refuse_stray_half(request)
         self._complete(properties)
-        # Redelivered and dead messages have got more properties, for which there must be room all the same.
+        # Redelivered and dead messages have more properties than their sender set: the least important ones
+        # are left out if there is no room.
         on_its_way = request.topic.startswith((reserved.RETRY_PREFIX, reserved.DLQ_PREFIX))
         encoded = fitted(properties) if on_its_way else encode_properties(properties)
         if encoded is None or len(encoded) > MAX_PROPERTIES_BYTES:
@@ -377,7 +379,7 @@ class Sending:
         properties[property_names.CLUSTER] = config.broker_cluster_name
 
     def _append_batch(self, origin: Origin, request: SendRequest, queue_id: int) -> PutResult:
-        """Store the items one behind the other, as they came (behaviours BA-06, BA-07)."""
+        """Store the items of a batch one behind the other, in their order (behaviours BA-06, BA-07)."""
         if request.topic.startswith(reserved.RETRY_PREFIX):
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {request.topic}"
@@ -425,8 +427,8 @@ class Sending:
 def _refuse_stray_half(request: SendRequest) -> None:
     """Refuse TRAN_MSG of another producer group than the sender's.
 
-    A received message of a transaction still has TRAN_MSG. If it is sent on unchanged, no consumer will ever
-    get it: it would wait for the end of a transaction that was never begun.
+    A received message of a transaction still has TRAN_MSG. If it were sent on unchanged, no consumer would
+    ever get it: it would wait for the end of a transaction that was never begun.
     """
     properties = request.properties
     if request.reconsume_times or property_names.TRANSACTION_PREPARED not in properties:
@@ -444,7 +446,8 @@ def _refuse_stray_half(request: SendRequest) -> None:
 
 
 def _refuse_zeros(properties: bytes) -> None:
-    """Zeros in properties would look like a hole left by a power loss (``RecordReader.has_hole``)."""
+    """Refuse zeros in properties: they would look like a hole left by a power loss
+    (``RecordReader.has_hole``)."""
     if b"\0" in properties:
         raise RemotingError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -455,8 +458,7 @@ def _refuse_zeros(properties: bytes) -> None:
 def _sys_flag(request: SendRequest, config: TopicConfig) -> int:
     multi = sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0
     flags = request.sys_flag | multi
-    # Transaction bits: no consumer gets a message that has them. Half messages get them when they are stored
-    # as half messages.
+    # No consumer gets a message with these transaction bits. A half message gets them when it is stored.
     if sysflag.transaction_of(flags) in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK):
         flags = sysflag.with_transaction(flags, sysflag.TRANSACTION_NOT)
     return flags

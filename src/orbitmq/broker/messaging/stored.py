@@ -20,7 +20,7 @@ def record_at(store: MessageStore, physical_offset: int, *, quiet: bool = False)
     """The record that begins at this place of the log; ``None``: there is no readable record.
 
     Args:
-        quiet: log nothing, as the caller only checks whether a record is there.
+        quiet: whether to log nothing, since the caller only checks whether a record is there.
     """
     stored = store.record_at(physical_offset)
     try:
@@ -57,7 +57,7 @@ def copied(
 
     Args:
         properties: the new message's; its tags go into the consume queue.
-        encoded: the same properties as bytes: see :mod:`orbitmq.broker.messaging.room` where some were added.
+        encoded: the same properties as bytes; :mod:`orbitmq.broker.messaging.room` makes them fit.
         reconsume_times: the new message's; by default the record's. A sender may have set the highest number
             already.
     """

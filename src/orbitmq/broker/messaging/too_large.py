@@ -1,4 +1,4 @@
-"""Refusals of messages that are too large. Remoting has one code for all; gRPC has a code for each part."""
+"""Refusals of messages that are too large. Remoting has one code for them, gRPC a code for each part."""
 
 from __future__ import annotations
 

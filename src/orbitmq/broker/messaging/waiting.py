@@ -51,7 +51,7 @@ class Held(Generic[K, W]):
 
     Attributes:
         ends: the slot of its deadline.
-        looks: the slot in which it looks again by itself; -1: it does not.
+        looks: the slot in which :meth:`Waiting.look` is called for it; -1: none.
     """
 
     waiter: W
@@ -131,7 +131,7 @@ class Waiting(Component, Generic[K, W]):
         return self._held.get(held.key, {}).get(held.waiter) is held
 
     def drop(self, held: Held[K, W]) -> None:
-        """A request no longer waits: it was answered, or its client has left."""
+        """Remove a request that was answered, or whose client has left."""
         if not self.waits(held):
             return
         known = self._held[held.key]
@@ -173,10 +173,10 @@ class Waiting(Component, Generic[K, W]):
     # -- for subclasses --------------------------------------------------------------------------------
 
     def look(self, held: Held[K, W]) -> None:
-        """The time set by :meth:`look_in` has come."""
+        """Called for a request at the time that :meth:`look_in` has set."""
 
     def nobody_waits(self, key: K) -> None:
-        """The last request that waited for ``key`` was removed."""
+        """Called when the last request that waited for ``key`` was removed."""
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -215,7 +215,8 @@ class Waiting(Component, Generic[K, W]):
         return max(0.001, self._order[0] * SLOT_MS / 1000 - self._clock.monotonic())
 
     def tick(self) -> None:
-        """Answer the requests whose time is over, and call :meth:`look` for those due to look again."""
+        """Answer the requests whose deadline has passed, and call :meth:`look` for those that are due for
+        it."""
         now = self._now() // SLOT_MS
         while self._order and self._order[0] <= now:
             slot = heapq.heappop(self._order)

@@ -1,1 +1,1 @@
-"""Pop: the broker deals messages out and keeps which of them are in flight."""
+"""Pop: the broker deals messages out and records which of them are in flight."""

@@ -32,7 +32,7 @@ class MessageReceipt:
 
     Attributes:
         topic: where they are stored: the retry topic for a redelivered message.
-        receipt: the text that the client brought (``extraInfo``).
+        receipt: the receipt's text from the client's request (``extraInfo``).
     """
 
     group: str
@@ -90,7 +90,7 @@ class Acknowledging:
     Args:
         freed: called when an acknowledgement frees a blocked queue.
         early: keeps acknowledgements whose delivery may still come from another broker.
-        save_soon: asks for a write within this time.
+        save_soon: schedules a write of the tables within ``flushIntervalCommitLog``.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Acknowledging:
         """Acknowledge a message.
 
         Raises:
-            RemotingError: it is not in flight under this receipt (NO_MESSAGE), or cannot be in flight.
+            RemotingError: the message is not in flight under this receipt (NO_MESSAGE), or cannot be.
         """
         info = self._checked(settled)
         if info.is_orderly:
@@ -154,7 +154,7 @@ class Acknowledging:
         return bool(self._done_in_flight(queue, receipt, (offset,)))
 
     def saved(self) -> Awaitable[None] | None:
-        """What ends when the messages that :meth:`end` was called for are on disk, as with SYNC_FLUSH."""
+        """With SYNC_FLUSH an awaitable that ends when the calls of :meth:`end` so far are on disk."""
         return self._after(None, POPS)
 
     def acknowledge_many(self, acks: Sequence[BatchAck]) -> Awaitable[Missed] | Missed:
@@ -259,7 +259,7 @@ class Acknowledging:
             until = self._orders.blocked_until(*place, None, self._clock.now_ms())
             extended = self._orders.extend(*place, taken.pop_time_ms, due_ms)
             if extended and until is not None and due_ms < until:
-                self._freed(*place)  # requests that wait for the queue look again earlier
+                self._freed(*place)  # pops that wait for the queue may try again earlier
         else:
             queue = self._in_flight.find(*place)
             receipt = (taken.start, taken.pop_time_ms)
@@ -269,7 +269,7 @@ class Acknowledging:
         return extended
 
     def own(self, taken: Taken, client_id: str) -> None:
-        """Note that a client keeps a pop's remaining messages invisible, as it does after a restart."""
+        """Note that a client keeps a pop's remaining messages invisible; the note survives a restart."""
         place = (taken.topic, taken.group, taken.queue_id)
         if not self._role.leads:
             return
@@ -295,11 +295,11 @@ class Acknowledging:
     def give_up(self, settled: MessageReceipt, reason: str, client_id: str) -> Awaitable[None] | None:
         """Make a message a dead letter.
 
-        The table of messages in flight notes this and the end of the flight in one step, and the dead letter
-        is stored by that note. So a crash leaves one dead letter and no redelivery.
+        One change of the table of messages in flight ends the flight and notes the dead letter, which is then
+        stored because of that note. So a crash leaves one dead letter and no redelivery.
 
         Args:
-            reason, client_id: stay with the dead letter, unless there is a crash before it is stored.
+            reason, client_id: stored with the dead letter, unless a crash comes first.
 
         Raises:
             RemotingError: as :meth:`acknowledge`.
@@ -310,7 +310,7 @@ class Acknowledging:
         if info.is_orderly:
             if not self._orders.is_out(*place, settled.offset, info.pop_time):
                 raise self._not_in_flight(settled, None)
-            # Add the message here before the other table forgets it: at every moment one of them has it.
+            # Add the message here before the table of ordered pops drops it: at every moment one has it.
             self._in_flight.add_dead(self._in_flight.queue(*place), settled.offset, now_ms=now, why=why)
             self._done_in_order(settled, info.pop_time)
             return self._after(None, POP_ORDERS, OFFSETS, POPS)
@@ -370,7 +370,8 @@ class Acknowledging:
         return set(offsets) if self._early(key, receipt, invisible_ms, offsets) else set()
 
     def _done_in_flight(self, queue: PopQueue, receipt: Receipt, offsets: Sequence[int]) -> set[int]:
-        """Those of the given offsets that were in flight; waiting pops hear of a queue that was full."""
+        """Acknowledge offsets, and wake the pops that wait for a queue that was full; returns those offsets
+        that were in flight."""
         was_full = queue.in_flight > self._config.pop_in_flight_threshold
         done = self._in_flight.acknowledge(queue, receipt, offsets)
         if done and was_full and self._config.pop_threshold_enable:
@@ -408,9 +409,10 @@ class Acknowledging:
         )
 
     def _end_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """How far the log must be on disk before an answer about a message counts.
+        """The log offset up to which the disk must have the log before an answer about a message is sent.
 
-        A redelivery that the disk loses is put again, even if a client has had an answer about it.
+        A redelivery that the disk loses in a crash is stored again, even if a client was already told that it
+        is acknowledged.
         """
         if not topic.startswith(reserved.RETRY_PREFIX):
             return 0

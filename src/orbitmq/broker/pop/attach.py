@@ -19,7 +19,7 @@ from orbitmq.monitoring.exposition import Exposition
 
 
 def attach(host: Host) -> Attachment:
-    """Dealing messages out, acknowledgements, redelivery, and requests that wait for messages."""
+    """Attach dealing out, acknowledgement, redelivery, and requests that wait for messages."""
     s = host.services
     config, clock, events, store = s.config, s.runtime.clock, s.events, s.store
     role, metadata, topics, offsets = s.role, s.metadata, s.topics, s.offsets

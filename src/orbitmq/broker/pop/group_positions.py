@@ -2,7 +2,7 @@
 
 A group that pops has one position in a queue: ``PopQueue.next``. A commit moves it at once; the offset on the
 disk follows it up to the first message in flight. When nothing is in flight and another client has committed,
-the queue is forgotten, as the committed offset says all.
+the queue is dropped here, because the committed offset is then the whole state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class GroupPositions:
         self._store = store
         self._in_flight = in_flight
         self._orders = orders
-        # By queue key, commits by others than pops, for queues without messages in flight.
+        # By queue key: the queue and the offset committed by a client that does not pop, for queues without
+        # messages in flight.
         self._idle: dict[str, tuple[PopQueue, int]] = {}
         self._acts = False
         offsets.deal(in_flight.queues, self._committed)
@@ -56,7 +57,7 @@ class GroupPositions:
     # -- commits and resets ----------------------------------------------------------------------------
 
     def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A commit not made by a pop, but by a member that pulls, or by an administrator."""
+        """Move the queue after a commit by a member that pulls, or by an administrator."""
         queue = self._in_flight.queue(topic, group, queue_id)
         if offset < queue.next:
             self._orders.cut(topic, group, queue_id, offset)
@@ -65,9 +66,9 @@ class GroupPositions:
             self._idle[queue.key] = queue, offset
 
     def _saved(self, event: TableSaved) -> None:
-        """Forget queues whose offset is now on disk. Not earlier: a crash must not lose both.
+        """Drop queues whose committed offset is on disk; earlier, a crash could lose both.
 
-        Not while this broker acts: its master still has the queue, and would continue at its own position.
+        An acting master drops none: its master still has the queue, and would continue at its own position.
         """
         if event.table != OFFSETS or not self._idle or self._acts:
             return
@@ -79,7 +80,7 @@ class GroupPositions:
                 self._in_flight.drop_queue(queue)
 
     def _reset(self, event: OffsetsReset) -> None:
-        """A group was moved: its messages in flight from the new position on will be dealt out again."""
+        """Move a group that was reset: its messages from the new position on are dealt out again."""
         for queue in self._in_flight:
             if (queue.group, queue.topic) == (event.group, event.topic) and self._offsets.has_reset(
                 queue.group, queue.topic, queue.queue_id
@@ -107,7 +108,7 @@ class GroupPositions:
             self.into_bounds()
 
     async def begin(self) -> None:
-        """Set the groups' positions as an earlier run or another broker left them."""
+        """Set the groups' positions to those that an earlier run or another broker left."""
         self.into_bounds()
         async for queue in in_slices(self._in_flight, QUEUES_PER_TURN):
             if self._in_flight.find(queue.topic, queue.group, queue.queue_id) is not queue:
@@ -126,7 +127,7 @@ class GroupPositions:
     def into_bounds(self) -> None:
         """Move back groups that are beyond the end of the log: other messages will be stored there.
 
-        So this is done before any message can be stored: at the start, at a cut of the log, and when a broker
+        It is called before any message can be stored: at the start, at a cut of the log, and when this broker
         begins to lead.
         """
         for queue in self._in_flight:

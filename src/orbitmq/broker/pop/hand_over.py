@@ -2,7 +2,7 @@
 
 At a clean stop every delivery is written into the revive topic as a check point, so that a Java broker that
 takes over the folder continues it. At a start the topic is read only if another broker has written check
-points since: those then tell which messages are in flight. Java brokers keep check points and
+points since: the check points then show which messages are in flight. Java brokers keep check points and
 acknowledgements among the timer messages until they are due, so some of them arrive here later.
 """
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 REVIVE_TAGS = MessageFilter(tags_code(tag) for tag in (CHECK_POINT, ACK, BATCH_ACK))
-# How long before its messages are due a check point is due (PopAckConstants.ackTimeInterval).
+# A check point is due this long before its messages (PopAckConstants.ackTimeInterval).
 CHECK_POINT_AHEAD_MS = 1000
 # How many records are read, or written, in one turn of the event loop.
 RECORDS_PER_TURN = 128
@@ -47,7 +47,7 @@ MAX_EARLY = 100_000
 
 
 def marks(config: BrokerConfig, store: MessageStore) -> list[int]:
-    """The ends of the timer topic and the revive queues: they tell whether another broker wrote since."""
+    """The ends of the timer topic and the revive queues. Later ends show that another broker has written."""
     topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
     ends = [store.max_offset(topic, queue_id) for queue_id in range(config.revive_queue_num)]
     return [store.max_offset(reserved.TIMER_TOPIC, 0), *ends]
@@ -75,7 +75,7 @@ class CheckPoints:
         self._in_flight = state.in_flight
         self._topic = reserved.REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._reads = False
-        # Whether the tables came from an OrbitMQ broker, which had read all check points of its log.
+        # Whether the tables came from another OrbitMQ broker, which had read all check points of its log.
         self._told = False
         # A receipt at least this old may belong to a check point that is still among the timer messages.
         self._adopted_ms = 0
@@ -136,7 +136,7 @@ class CheckPoints:
         return self._told or not await self._waits_among_timers(known[0])
 
     async def _has_left(self, queue_id: int, start: int, end: int) -> bool:
-        """Whether this broker wrote these at its stop, and was killed before it saved its table."""
+        """Whether this broker wrote these records at its stop, and was killed before it saved its table."""
         async for offset in in_slices(range(start, end), RECORDS_PER_TURN):
             record = record_of(self._store, self._topic, queue_id, offset)
             if record is None or decode_properties(record.properties).get(property_names.TAGS) != CHECK_POINT:
@@ -153,7 +153,7 @@ class CheckPoints:
     async def _waits_among_timers(self, offset: int) -> bool:
         """Whether timer messages from this offset on hold a check point or an acknowledgement.
 
-        Tags codes in the consume queue show which records are worth reading: of a million perhaps not one.
+        Only records with the tags codes of such messages are read: of a million perhaps none.
         """
         end = self._store.max_offset(reserved.TIMER_TOPIC, 0)
         while offset < end:
@@ -183,7 +183,7 @@ class CheckPoints:
     def _read(self, queue_id: int, most: int | None = None) -> None:
         """Read the unread check points and acknowledgements of one queue."""
         end = self._store.max_offset(self._topic, queue_id)
-        # A queue that begins late, or continues another broker's queue, has no messages before that.
+        # A queue may begin above 0: old messages are deleted, or it continues another broker's queue.
         begin = max(self._next[queue_id], self._store.min_offset(self._topic, queue_id))
         end = end if most is None else min(end, begin + most)
         for offset in range(begin, end):
@@ -197,13 +197,13 @@ class CheckPoints:
         self._next[queue_id] = end
 
     def _saved(self, event: TableSaved) -> None:
-        """A check point counts as read when the table with its delivery is on disk."""
+        """Commit the check points that were read, since the table with their deliveries is on disk."""
         if event.table == POPS and MARKS in event.keys and self._reads:
             self._commit()
 
     def _commit(self) -> None:
         for queue_id, offset in self._next.items():
-            if offset > 0:  # RocketMQ notes the last message that it has read
+            if offset > 0:  # RocketMQ commits the offset of the last message that it has read
                 self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, offset - 1)
 
     def _take_up(self, tag: str | None, body: bytes) -> None:
@@ -245,7 +245,7 @@ class CheckPoints:
         among the timer messages.
 
         Args:
-            key: of the queue, see ``PopQueue.key``.
+            key: the queue's key (``PopQueue.key``).
         """
         taken_ms = receipt[1]
         if taken_ms >= self._adopted_ms or self._clock.now_ms() >= taken_ms + invisible_ms:

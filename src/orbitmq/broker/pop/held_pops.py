@@ -35,7 +35,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
     """Waiting pops by topic, group and queue, in the order of arrival.
 
     Args:
-        watch: asks the store to report arrivals in a queue.
+        watch: makes the store report arrivals in a queue.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
         super().__init__(name, clock)
         self._config = config
         self._watch = watch
-        # By topic, the places to wake when its messages arrive, and the queues that they watch.
+        # By topic, the places to wake when its messages arrive, each with the queues that it waits for.
         self._topics: dict[str, dict[Place, frozenset[int]]] = {}
         self._topics_of: dict[Place, set[str]] = {}
         self._watched: set[tuple[str, int]] = set()
@@ -70,7 +70,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
         """Let ``waiter`` wait; ``False`` when too many already do.
 
         Args:
-            sources: the topics and queues whose arrivals it waits for.
+            sources: the topics and queues whose messages ``waiter`` waits for.
             wait_ms: at most two minutes.
         """
         config = self._config
@@ -107,7 +107,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
             self.drop(held)
 
     def on_arrival(self, topic: str, queue_id: int, _max_offset: int) -> None:
-        """Messages of a queue can be read now."""
+        """Wake the pops that wait for a queue: it has new messages."""
         self._watched.discard((topic, queue_id))
         places = self._topics.get(topic)
         if places is None:
@@ -120,7 +120,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
             self._watch_all(topic, (queue_id,))
 
     def wake(self, place: Place) -> None:
-        """Let the waiting requests of a place look, until one finds no message or none is left."""
+        """Let the waiting requests of a place try again in turn, until one finds no message."""
         for held in self.at(place):
             if held.waiter.gone:
                 self.drop(held)
@@ -133,13 +133,13 @@ class HeldPops(Waiting[Place, PopWaiter]):
                 return
 
     def wake_queue(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue of this group is no longer blocked."""
+        """Wake the pops of a group that wait for a queue, which is no longer blocked."""
         for place in list(self._topics.get(topic, ())):
             if place[1] == group and place[2] in (-1, queue_id):
                 self.wake(place)
 
     def wake_topic(self, topic: str) -> None:
-        """Let all pops that wait for this topic look: it changed, or a group was moved."""
+        """Wake all pops that wait for a topic: the topic changed, or a group was moved."""
         self._watched = {watched for watched in self._watched if watched[0] != topic}
         for place in list(self._topics.get(topic, ())):
             self.wake(place)
@@ -147,7 +147,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
             self._watch_all(topic, queues)
 
     def release(self, topic: str, group: str) -> None:
-        """Answer all pops of a group that wait for this topic: the group pulls from now on."""
+        """Answer all pops of a group that wait for a topic, because the group begins to pull it."""
         for place in [place for place in self.keys() if place[:2] == (topic, group)]:
             for held in self.at(place):
                 self.expire(held)

@@ -1,7 +1,7 @@
 """Which messages are in flight: popped, not acknowledged, and invisible to their group until a deadline.
 
-Pure: times come in, decisions go out. A message in flight is one number in its delivery; the delivery has the
-facts that its messages share. A receipt names the delivery, so that no search is needed.
+Pure: the time is passed in. A message in flight is one number in its delivery; the delivery has the facts
+that its messages share. A receipt names the delivery, so that no search is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 SEPARATOR = "@"
-# Ended deliveries stay in the heaps below until they come up; at most as many as there are live ones.
+# How many more ended deliveries than live ones the heaps below may hold before they are rebuilt.
 SLACK = 64
 
 # RocketMQ stores an acknowledgement when its message is due, and waits this long for it.
@@ -22,7 +22,7 @@ Receipt: TypeAlias = tuple[int, int]
 
 
 def queue_key(topic: str, group: str, queue_id: int) -> str:
-    """The name of one group's queue in tables."""
+    """The key of one group's queue in tables."""
     return f"{topic}{SEPARATOR}{group}{SEPARATOR}{queue_id}"
 
 
@@ -87,7 +87,7 @@ class PopQueue:
         next: the offset of the next message to pop.
         deliveries: the deliveries with messages in flight.
         in_flight: how many messages are in flight.
-        told: ``next`` as last sent to other brokers and the disk; -1: nothing of this queue was sent.
+        told: ``next`` when it was last sent to other brokers and the disk; -1: it was never sent.
     """
 
     __slots__ = (
@@ -111,12 +111,12 @@ class PopQueue:
         self.deliveries: dict[Receipt, PopDelivery] = {}
         self.in_flight = 0
         self.told = -1
-        # (lowest offset, order of entry, delivery); ended deliveries are taken off when they come up.
+        # A heap of (lowest offset, order of entry, delivery); ended deliveries are removed at its top.
         self._lowest: list[tuple[int, int, PopDelivery]] = []
 
     @property
     def floor(self) -> int:
-        """Every message below this offset is done; at most :attr:`next`."""
+        """The offset below which every message is done; at most :attr:`next`."""
         lowest = self._lowest
         while lowest:
             offset, number, delivery = lowest[0]
@@ -137,7 +137,7 @@ class PopQueue:
         heapq.heappush(self._lowest, (min(delivery.left), number, delivery))
 
 
-# Called with a queue and a delivery of it that changed; without messages left it has ended.
+# Called with a queue and a changed delivery of the queue; a delivery without messages left has ended.
 DeliveryChanged: TypeAlias = Callable[[PopQueue, PopDelivery], object]
 # Called with each queue whose ``next`` or ``floor`` may have changed.
 QueueMoved: TypeAlias = Callable[[PopQueue], object]
@@ -147,9 +147,9 @@ class InFlight:
     """All messages in flight of one broker.
 
     Args:
-        changed, moved: called for every change, in this order, so that no position is known before the
-            deliveries below it.
-        begin: gives the first offset for a group that never popped a queue: topic, group, queue id.
+        changed, moved: called for every change, in this order, so that no position is saved or sent before
+            the deliveries below it.
+        begin: returns the first offset for a group that never popped a queue; gets topic, group, queue id.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class InFlight:
         self._changed = changed
         self._moved = moved
         self._queues: dict[tuple[str, str, int], PopQueue] = {}
-        # (due time, order of entry, queue, delivery); entries of ended deliveries stay until they come up.
+        # A heap of (due time, order of entry, queue, delivery); ended deliveries are removed at its top.
         self._due: list[tuple[int, int, PopQueue, PopDelivery]] = []
         self._entered = 0
         self._alive = 0
@@ -210,7 +210,7 @@ class InFlight:
         now_ms: int,
         invisible_ms: int,
     ) -> PopDelivery:
-        """A pop that began at ``start`` takes messages; the next pop begins at ``next_offset``."""
+        """Add the messages taken by a pop that began at ``start``; the next pop begins at ``next_offset``."""
         delivery = PopDelivery(queue, start, now_ms, invisible_ms, offsets)
         self._enter(queue, delivery)
         queue.next = next_offset
@@ -219,12 +219,12 @@ class InFlight:
         return delivery
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
-        """A pop found no message for this group below ``next_offset``."""
+        """Move on to ``next_offset``: a pop found no message for this group below it."""
         queue.next = next_offset
         self.tell(queue)
 
     def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
-        """Messages are acknowledged; returns those that were in flight under this receipt."""
+        """Acknowledge messages; returns those that were in flight under this receipt."""
         delivery = self.delivery(queue, receipt)
         if delivery is None:
             return set()
@@ -307,7 +307,7 @@ class InFlight:
         self.tell(queue)
 
     def postpone(self, queue: PopQueue, delivery: PopDelivery, offset: int, delay_ms: int) -> None:
-        """A message that was not handled in time becomes visible ``delay_ms`` after its deadline."""
+        """Let a message that was not handled in time become visible ``delay_ms`` after its deadline."""
         time_ms = _free_time(queue, offset, delivery.pop_time_ms)
         later = PopDelivery(queue, offset, time_ms, delivery.due_ms + delay_ms - time_ms, (offset,))
         later.postponed = True
@@ -320,11 +320,11 @@ class InFlight:
         self.remove(queue, delivery, set(changed.left))
 
     def remove(self, queue: PopQueue, delivery: PopDelivery, offsets: set[int]) -> None:
-        """Messages of a delivery are no longer in flight."""
+        """Remove messages of a delivery: they are no longer in flight."""
         before = len(delivery.left)
         delivery.left -= offsets
         if len(delivery.left) == before:
-            return  # the queue may be forgotten by now, and another one have its key
+            return  # this queue may be dropped already, and another queue have its key
         queue.in_flight -= before - len(delivery.left)
         if not delivery.left and queue.deliveries.pop(delivery.receipt, None) is not None:
             self._alive -= 1
@@ -342,7 +342,7 @@ class InFlight:
         return self._due[0][0] if self._due else None
 
     def take_due(self, now_ms: int, most: int) -> list[tuple[PopQueue, PopDelivery]]:
-        """Up to ``most`` overdue deliveries. They are leaving: their receipts are no longer valid."""
+        """Up to ``most`` overdue deliveries, marked as leaving: their receipts are no longer valid."""
         found: list[tuple[PopQueue, PopDelivery]] = []
         while len(found) < most and self._due and self._due[0][0] <= now_ms:
             _, _, queue, delivery = heapq.heappop(self._due)
@@ -356,14 +356,14 @@ class InFlight:
         return found
 
     def again(self, queue: PopQueue, delivery: PopDelivery, at_ms: int) -> None:
-        """A due delivery could not leave, or only in part: it is due again at ``at_ms``."""
+        """Make a delivery that could not leave, or only in part, due again at ``at_ms``."""
         self._entered += 1
         heapq.heappush(self._due, (at_ms, self._entered, queue, delivery))
 
     # -- changes from outside --------------------------------------------------------------------------
 
     def move(self, queue: PopQueue, offset: int) -> None:
-        """The group was moved: it pops from ``offset`` on; messages from there on are no longer in flight."""
+        """Move the group to ``offset``: it pops from there, and messages from there on are not in flight."""
         before, queue.next = queue.next, offset
         # The position is sent first: a broker that gets only this deals some messages out twice, but loses
         # none.
@@ -378,7 +378,7 @@ class InFlight:
                 self.drop_queue(queue)
 
     def drop_queue(self, queue: PopQueue) -> None:
-        """Forget a queue: its topic or group was deleted, or another broker knows better what is in flight.
+        """Forget a queue: its topic or group was deleted, or another broker's newer state replaces it.
 
         This does not complete messages in flight: listeners get no higher position.
         """
@@ -389,14 +389,14 @@ class InFlight:
         self._moved(queue)
 
     def forget(self, queue: PopQueue) -> None:
-        """Forget a queue, without telling listeners."""
+        """Forget a queue without calling listeners."""
         for delivery in queue.deliveries.values():
             self._alive -= 1
             delivery.left = set()
         self._queues.pop((queue.topic, queue.group, queue.queue_id), None)
 
     def clear(self) -> None:
-        """Forget everything, without telling listeners."""
+        """Forget everything without calling listeners."""
         self._queues.clear()
         self._due.clear()
         self._alive = 0
@@ -423,7 +423,7 @@ class InFlight:
         heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
 
     def tell(self, queue: PopQueue) -> None:
-        """Tell listeners the queue's position."""
+        """Report the queue's position to the listener."""
         self._moved(queue)
 
 
@@ -435,7 +435,7 @@ def _free_time(queue: PopQueue, offset: int, time_ms: int) -> int:
 
 
 def runs(offsets: Iterable[int], start: int) -> list[int]:
-    """Offsets as distances from ``start`` and lengths of runs, one after the other: short as text."""
+    """Offsets as pairs of numbers, the distance of a run from ``start`` and its length: short as text."""
     found: list[int] = []
     behind = None
     for offset in sorted(offsets):
@@ -448,7 +448,7 @@ def runs(offsets: Iterable[int], start: int) -> list[int]:
 
 
 def of_runs(numbers: Sequence[int], start: int) -> Iterator[int]:
-    """The offsets that :func:`runs` wrote."""
+    """The offsets that :func:`runs` encoded."""
     for at in range(0, len(numbers) - 1, 2):
         first = start + numbers[at]
         yield from range(first, first + numbers[at + 1])

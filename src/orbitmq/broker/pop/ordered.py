@@ -1,7 +1,7 @@
 """Batches dealt out in order: a queue deals no more out until its batch is done (ConsumerOrderInfoManager).
 
-Pure but for the change feed. A group that pops in order gets a queue's messages again, from the first one
-that is not done, when their time is over.
+Pure except for the change feed. A group that pops in order gets a queue's messages again when their invisible
+time is over, from the first one that is not done.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Batch:
     """The messages of a queue that are out. Times are milliseconds since the epoch.
 
     Attributes:
-        offsets: the queue offsets, ascending; also of done messages after one that is not done.
+        offsets: the queue offsets, ascending, also those of done messages after one that is not done.
         done: bit i is set when message i is done.
         visible: the deadlines of messages that have one of their own.
         counts: how often a message was dealt out before; messages that never were are missing.
-        attempt_id: of the pop that took them: the same pop repeated gets them again.
+        attempt_id: the id of the pop that took them: a repeated pop with this id gets them again.
         owner: the client that keeps the messages invisible while it works on them; empty: the deadline holds.
     """
 
@@ -65,7 +65,7 @@ class Batch:
         return self.offsets[-1] + 1 if self.offsets else 0
 
     def free_at_ms(self) -> int:
-        """When the queue deals out again: after the last deadline of its messages that are not done."""
+        """When the queue is free again: after the last deadline of its messages that are not done."""
         deadline = self.pop_time_ms + self.invisible_ms
         free = 0
         for index, offset in enumerate(self.offsets):
@@ -159,10 +159,10 @@ class OrderedPops:
         attempt_id: str | None,
         keeps_done: bool = True,
     ) -> Batch:
-        """Note that messages go out. Acknowledged messages behind the first of them stay noted as done.
+        """Note that messages are dealt out. Acknowledged messages behind the first one stay noted as done.
 
         Args:
-            keeps_done: ``False``: they do not stay noted and are dealt out again, as by Apache's broker.
+            keeps_done: ``False``: acknowledged messages are dealt out again, as by Apache's broker.
         """
         before = self.find(topic, group, queue_id)
         batch = Batch(now_ms, invisible_ms, list(offsets), last_ms=now_ms, attempt_id=attempt_id)
@@ -173,7 +173,8 @@ class OrderedPops:
         return batch
 
     def acknowledge(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> int | None:
-        """Acknowledge a message; returns up to where the group has consumed, ``None``: no such pop has it."""
+        """Acknowledge a message; returns the offset up to which the group has consumed; ``None``: the message
+        is not out by this pop."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return None
@@ -184,7 +185,7 @@ class OrderedPops:
     def change(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int, visible_ms: int
     ) -> bool:
-        """Give a message another deadline; ``False``: the pop does not have it."""
+        """Give a message another deadline; ``False``: it is not out by this pop."""
         batch = self._out(topic, group, queue_id, offset, pop_time_ms)
         if batch is None:
             return False
@@ -193,7 +194,7 @@ class OrderedPops:
         return True
 
     def is_out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
-        """Whether this pop has the message, and the message is not done."""
+        """Whether the message was dealt out by this pop and is not done."""
         return self._out(topic, group, queue_id, offset, pop_time_ms) is not None
 
     def _out(self, topic: str, group: str, queue_id: int, offset: int, pop_time_ms: int) -> Batch | None:
@@ -219,7 +220,7 @@ class OrderedPops:
             self._put(topic, group, queue_id, batch)
 
     def free(self, topic: str, group: str, queue_id: int) -> None:
-        """The group was moved: no message of the queue is dealt out any more."""
+        """Drop the queue's batch, after the group was moved: none of its messages counts as dealt out."""
         queues = self._table.get((topic, group), {})
         if queues.pop(queue_id, None) is not None:
             self._feed.changed(POP_ORDERS, _key(topic, group, queue_id), None)
@@ -231,7 +232,7 @@ class OrderedPops:
         return [(*pair, queue_id) for pair, queues in self._table.items() for queue_id in queues]
 
     def cut(self, topic: str, group: str, queue_id: int, end: int) -> None:
-        """Messages from ``end`` on count as not dealt out: they are gone, or the group goes back to them."""
+        """Count messages from ``end`` on as not dealt out: they are gone, or the group goes back to them."""
         batch = self.find(topic, group, queue_id)
         if batch is None or not batch.offsets or batch.offsets[-1] < end:
             return
@@ -304,8 +305,8 @@ def _carry_on(before: Batch, batch: Batch, *, repeated: bool, keeps_done: bool) 
     """Carry the facts of the previous batch over into a new one.
 
     Acknowledged offsets behind the first message of the batch are kept, so that they are not dealt out again.
-    Offsets between them that are not done are kept too, or the group's offset would pass them; their time is
-    over.
+    Offsets between them that are not done are kept too, or the group's offset would pass them; their deadline
+    counts as over.
     """
     dealt = set(batch.offsets)
     kept = before.done_offsets if keeps_done else set()

@@ -1,4 +1,4 @@
-"""Popping messages: the broker chooses the queue and keeps what is in flight (PopMessageProcessor)."""
+"""Popping messages: the broker chooses the queue and notes the messages in flight (PopMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from orbitmq.wire.errors import RemotingError
 if TYPE_CHECKING:
     from random import Random
 
-# How many stretches of a queue without a match one pop looks through.
+# How many reads of a queue that find no matching message one pop makes at most.
 EMPTY_STRETCHES = 16
 _SIZE = struct.Struct(">i")
 _OFFSET = struct.Struct(">q")
@@ -78,7 +78,7 @@ class Popping:
         """Check whether the group may pop from this topic now; returns the filter of its expression.
 
         Raises:
-            RemotingError: it may not, or a number of the request is out of its limits.
+            RemotingError: the group may not, or a number of the request is out of its limits.
         """
         self.permitted(request.group, request.topic, request.queue_id, "pop message")
         if not 1 <= request.max_count <= MAX_MESSAGES:
@@ -115,7 +115,7 @@ class Popping:
         """The config of a topic that the group may read from.
 
         Raises:
-            RemotingError: it may not.
+            RemotingError: the group may not read it.
         """
         check_leads(self._role)
         # RocketMQ looks at the topic first here, and at the group first for pulls (MO-10).
@@ -210,8 +210,8 @@ class Popping:
             invisible_ms=request.invisible_ms,
         )
         for offset in sorted(set(offsets).difference(fit)) if len(fit) < len(offsets) else ():
-            # No client has got the message: it is due at once, and the reviver finds that no client can get
-            # it.
+            # The message has no room for a receipt and reached no client: it is due at once, and the reviver
+            # makes it a dead letter.
             self._in_flight.change(queue, (start, now_ms), offset, now_ms=now_ms, invisible_ms=0)
         if not fit:
             popped.rest += max(0, high - result.next_offset)
@@ -282,14 +282,14 @@ class Popping:
         return offsets, b"".join(changed)
 
     def _is_full(self, queue: PopQueue) -> bool:
-        """Whether the group has the most messages of this queue in flight that it may have."""
+        """Whether more messages of this queue are in flight than ``popInflightMessageThreshold``."""
         config = self._config
         return config.pop_threshold_enable and queue.in_flight > config.pop_in_flight_threshold
 
     # -- where to go on --------------------------------------------------------------------------------
 
     def _position(self, queue: PopQueue, from_newest: bool) -> int:
-        """The offset of the next message for the group; a new group begins where the pop's request says."""
+        """The offset of the next message for the group; a new group begins as the pop's request says."""
         group, topic, queue_id = queue.group, queue.topic, queue.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -336,9 +336,9 @@ class Popping:
     def _pop_all_in_order(
         self, popped: Popped, request: PopRequest, topic: str, ids: Sequence[int], filter: MessageFilter
     ) -> None:
-        """Deal out of these queues; a repeated attempt gets only its earlier messages, from any of them.
+        """Deal messages out of these queues; a repeated attempt gets only its earlier messages.
 
-        Other messages would be blocked for a client that does not know of them.
+        If it got other messages instead, its earlier ones would stay blocked although no client has them.
         """
         for queue_id in ids:
             again = self._orders.left_of(topic, request.group, queue_id, request.attempt_id)

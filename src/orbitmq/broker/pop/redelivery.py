@@ -1,7 +1,7 @@
 """The redelivery of a popped message: its topic, and the record that is stored there.
 
 A message is delivered again from the group's retry topic; after the last try it becomes a dead letter. The
-redelivery names the place of the message that it repeats, so that a restarted broker does not put it twice.
+redelivery names the place of the message that it repeats, so that a restarted broker does not store it twice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Redeliveries:
     async def target(
         self, queue: PopQueue, group: SubscriptionGroupConfig, record: Record, *, dead: bool
     ) -> str:
-        """The topic for a message, on disk before the message is put.
+        """The topic for a message's redelivery, which is on disk when this returns.
 
         Args:
             dead: whether the message was given up.
@@ -89,7 +89,7 @@ class Redeliveries:
         return topic
 
     def _has_room(self, queue: PopQueue, record: Record, topic: str) -> bool:
-        """Whether a pop could hand the message out from this retry topic, as it has to add a receipt."""
+        """Whether a pop could hand the message out from this retry topic: its receipt needs room."""
         if self._config.pop_actual_retry_topic or topic == reserved.retry_topic(queue.group):
             return True
         # A receipt as long as any that a pop can write; the message will be one of the newest of its queue.
@@ -109,13 +109,13 @@ class Redeliveries:
     def message(
         self, queue: PopQueue, delivery: PopDelivery, record: Record, topic: str
     ) -> tuple[NewMessage, dict[str, str]]:
-        """The message as its redelivery, counted once more (behaviour PE-03), with its properties."""
+        """The record of a redelivery, with its count one higher (behaviour PE-03), and its properties."""
         properties = decode_properties(record.properties)
         if not record.reconsume_times:
             properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
         properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
         properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
-        # The property names the message that was popped; the copy in the retry topic was not delivered.
+        # The property names the delivery of the popped message; the copy in the retry topic has none yet.
         properties.pop(property_names.DELIVERY_OF, None)
         dead = topic.startswith(reserved.DLQ_PREFIX)
         origin = pop_info.normal_topic(queue.topic, queue.group)

@@ -39,14 +39,14 @@ class PopRequest:
 
 @dataclass(slots=True)
 class Popped:
-    """The answer to a pop, in the forms of its headers.
+    """The answer to a pop, in the forms of the response's header.
 
     Attributes:
         body: stored records one after the other, ``count`` of them.
         rest: how many more messages wait in the queues.
         starts, offsets, order_counts: see :mod:`orbitmq.wire.pop_info`.
-        revive_queue: the revive queue id that receipts carry.
-        free_at_ms: when the first queue that is blocked now deals out again.
+        revive_queue: the revive queue id in the receipts.
+        free_at_ms: when the first blocked queue becomes free.
         full: whether a queue has as many messages in flight as the settings allow.
     """
 
@@ -63,7 +63,7 @@ class Popped:
 
 
 class Sources:
-    """The topics that a pop reads: the topic and the group's retry topics of it."""
+    """The topics that a pop reads: the topic itself, and the group's retry topics for it."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigs) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class Sources:
         return pop_info.retry_topic(topic, group, kind)
 
     def retry_names(self, topic: str, group: str) -> list[str]:
-        """All retry topics that are read; first the one that redeliveries are written to."""
+        """All retry topics that a pop reads; first the one that redeliveries are written to."""
         kinds = [pop_info.RETRY_V1]
         if self._config.enable_retry_topic_v2:
             kinds = [pop_info.RETRY_V2, *kinds] if self._config.pop_retry_topic_v1 else [pop_info.RETRY_V2]

@@ -6,7 +6,7 @@ from orbitmq.wire.bodies.group import GroupRetryPolicyType, SubscriptionGroupCon
 
 # RocketMQ's bound of the exponent.
 _MOST_DOUBLINGS = 32
-# Added to the number of redeliveries to find the listed delay: redeliveries begin with delay level 3.
+# Added to the number of redeliveries for the place in the list of delays: redeliveries begin with level 3.
 _LISTED_FROM = 2
 
 

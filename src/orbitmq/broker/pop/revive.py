@@ -1,5 +1,5 @@
-"""Redelivers messages that were not handled in time: from the group's retry topic, in the end as dead letters
-(PopReviveService)."""
+"""Redelivers messages that were not handled in time: into the group's retry topic, and after the last try as
+dead letters (PopReviveService)."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ log = logging.getLogger(__name__)
 
 # How many deliveries are redelivered after one save of the table; each may have some dozen messages.
 TAKEN_PER_TURN = 16
-# The most messages put but not yet known to be stored; further ones wait in flight.
+# The most redeliveries that are put and not stored yet; further messages wait in flight.
 MAX_ON_THE_WAY = 10_000
 # Pauses after a message itself is refused; the last one repeats (behaviour PE-06).
 REFUSED_AFTER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-# How many messages left behind by a group that pulls now are redelivered in a row.
+# How many messages of pop's retry topics are redelivered in a row for a group that begins to pull.
 RELEASED_PER_TURN = 100
 
 
@@ -63,7 +63,7 @@ class PopRevive(Component):
     """Watches the deadlines of the messages in flight, and owns their tables.
 
     A message stays in flight until its redelivery is stored, so a crash loses no message. A redelivery
-    stored a moment before a crash is recognized by one of its properties: the message is not put again.
+    stored a moment before a crash is recognized by one of its properties, and is not stored again.
 
     Args:
         answer_pops: answers the pops of a group that wait for a topic.
@@ -120,7 +120,7 @@ class PopRevive(Component):
         self._refused: dict[str, int] = {}
         self._wake = state.wake
         self._led_otherwise = False
-        self._anew = True  # redeliveries from before this start are not known yet
+        self._anew = True  # until redeliveries stored before this start are found
         self._running = False
         self._saving = False
         sink.on_stored(self._wake.set)
@@ -140,7 +140,7 @@ class PopRevive(Component):
         self._every(self._clock, AFTER_ERROR_SECONDS, self._run, first_s=0.0)
 
     async def stop(self) -> None:
-        """Wait until redeliveries are stored, and count them; the folder's next owner makes the rest."""
+        """Wait until redeliveries are stored, and count them; the folder's next broker makes the rest."""
         self._running = False
         await self.end_work()
         await self._settle_all()
@@ -197,7 +197,7 @@ class PopRevive(Component):
         due = self._in_flight.next_due_ms
         self.state.looks_at_ms = NEVER_MS if due is None else due
         if len(self._on_the_way) >= MAX_ON_THE_WAY:
-            due = now + SETTLE_MS  # too many are on the way: overdue deliveries have to wait
+            due = now + SETTLE_MS  # too many redeliveries are not stored yet: overdue deliveries wait
         elif self._on_the_way:
             due = now + SETTLE_MS if due is None else min(due, now + SETTLE_MS)
         await woken(self._wake, None if due is None else due - now)
@@ -217,7 +217,7 @@ class PopRevive(Component):
     async def _leave_all(self, due: list[tuple[PopQueue, PopDelivery]]) -> None:
         waiting = deque(due)
         try:
-            # A redelivery must not outlive the pop of the message that it repeats.
+            # A crash must not keep a redelivery and lose the pop of the message that it repeats.
             await self._metadata.save(POPS)
             while waiting:
                 try:
@@ -232,7 +232,7 @@ class PopRevive(Component):
                 self._in_flight.again(queue, delivery, self._clock.now_ms() + RETRY_AFTER_MS)
 
     def _later(self, queue: PopQueue, delivery: PopDelivery, error: RemotingError) -> None:
-        """A delivery could not be put, or only some of its messages."""
+        """Try a delivery again later: its messages, or some of them, could not be put."""
         if is_not_now(error):
             wait_ms = self._pauses.after_ms(error)
         else:
@@ -276,7 +276,7 @@ class PopRevive(Component):
             except RemotingError as error:
                 if is_not_now(error):
                     raise
-                refused = error  # the refusal is about this message only: its neighbours are redelivered
+                refused = error  # the refusal is about this message only: the others are redelivered
         if gone:
             log.warning("%s of %s gone, not to be redelivered", counted(len(gone), "message"), queue.key)
             self._in_flight.remove(queue, delivery, gone)
@@ -284,7 +284,7 @@ class PopRevive(Component):
             raise refused
 
     def _settle(self) -> None:
-        """Messages with a stored redelivery leave the flight; one that waits for a master delays no other."""
+        """End the flight of messages whose redeliveries are stored, in whatever order that happened."""
         for queue, delivery, offset in take_stored(self._on_the_way):
             self._refused.pop(delivery.key, None)
             self._in_flight.remove(queue, delivery, {offset})
@@ -302,7 +302,7 @@ class PopRevive(Component):
             self._spawn(self._release(mode), "release what waits for pops")
 
     async def _release(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """A group that begins to pull does not read pop's retry topics: redeliver the messages in them."""
+        """Redeliver the messages in pop's retry topics: a group that begins to pull does not read these."""
         if mode.mode is not MessageRequestMode.PULL:
             return
         for config in self._sources.retry_topics(mode.topic, mode.consumer_group):

@@ -1,4 +1,4 @@
-"""Finds messages in flight whose redelivery is in the log although this broker has not noted it.
+"""Finds messages in flight whose redelivery is in the log already, after a crash before that was noted.
 
 The search reads all redeliveries since the oldest overdue one. That may take long, so it is done in slices.
 """
@@ -16,7 +16,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# A redelivery is stored at its deadline or later, by the same clock; a margin for steps of that clock.
+# A redelivery is stored at its deadline or later, by the same clock; this margin allows steps of the clock.
 CLOCK_MARGIN_MS = 10_000
 # How many records are read in one turn of the event loop: about 2 ms.
 RECORDS = 128
@@ -28,7 +28,7 @@ class Revived:
     """Ends the flight of messages whose redelivery is stored.
 
     Args:
-        targets: gives the topics in which a queue's messages are redelivered.
+        targets: returns the topics in which a queue's messages are redelivered.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class Revived:
         self._targets = targets
 
     async def forget(self, now_ms: int) -> None:
-        """Check all overdue messages; none may be redelivered meanwhile."""
+        """End the flight of each overdue message that has a redelivery. No message may be redelivered
+        meanwhile."""
         for topic, found in (await self._overdue(now_ms)).items():
             since = min(delivery.due_ms for _, delivery in found) - CLOCK_MARGIN_MS
             revived = await self._since(topic, since)
@@ -72,7 +73,7 @@ class Revived:
                 yield queue, delivery
 
     async def _since(self, topic: str, time_ms: int) -> set[int]:
-        """The messages that were redelivered into a topic since a time, by their places in the log."""
+        """The places in the log of the messages that were redelivered into a topic since a time."""
         revived: set[int] = set()
         if topic not in self._topics:
             return revived

@@ -20,7 +20,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 class PopClient(Protocol):
-    """The client behind a pop that waits. One of the two answers is called, once."""
+    """The client behind a pop that waits. Either :meth:`answer` or :meth:`refuse` is called, once."""
 
     @property
     def gone(self) -> bool:
@@ -32,7 +32,7 @@ class PopClient(Protocol):
         ...
 
     def refuse(self, error: RemotingError) -> None:
-        """The topic or the group was deleted, or may not be read."""
+        """Refuse the pop: the topic or the group was deleted, or may not be read."""
         ...
 
     def is_of(self, user: str) -> bool:
@@ -88,8 +88,8 @@ class Pops:
         """Take messages.
 
         Returns:
-            The answer, without messages when ``wait_ms`` is 0; ``None`` when the pop waits and ``client``
-            gets it later.
+            The answer, which may have no messages when ``wait_ms`` is 0; ``None`` when the pop waits and
+            ``client`` gets the answer later.
 
         Raises:
             RemotingError: the request is refused.
@@ -118,7 +118,7 @@ class Pops:
                 self._held.expire(held)
 
     def leave(self, request: PopRequest, client: PopClient) -> None:
-        """Drop a waiting pop: its client no longer waits, and gets no answer."""
+        """Drop a waiting pop without an answer: its client no longer waits."""
         held = self._held.find(_place(request), _WaitingPop(self, request, PASS_ALL, client))
         if held is not None:
             self._held.drop(held)
@@ -140,7 +140,8 @@ class Pops:
         return Looked.ANSWERED_AND_MORE if popped.rest else Looked.ANSWERED
 
     def _look_again(self, request: PopRequest, waiter: _WaitingPop, popped: Popped) -> None:
-        """Wake a waiting pop without an arrival: a queue becomes free, or messages are left to filter."""
+        """Schedule another try of a waiting pop: when a queue becomes free, or at once if messages are left
+        to filter."""
         now = self._clock.now_ms()
         if popped.free_at_ms is not None:
             self._held.look_at(_place(request), waiter, popped.free_at_ms)
@@ -234,7 +235,7 @@ class Pops:
         return position < self._store.max_offset(topic, queue_id)
 
     def waiting(self, group: str, topic: str, queue_id: int) -> int:
-        """How many pops of the group wait for this queue, or for any queue with an id below 0.
+        """How many pops of the group wait for this queue; an id below 0: for any queue.
 
         Raises:
             RemotingError: the request is refused.
@@ -243,7 +244,7 @@ class Pops:
         return self._held.waiting((topic, group, max(queue_id, -1)))
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue of this group is no longer blocked."""
+        """Wake the requests that wait for a queue of a group, which is no longer blocked."""
         self._held.wake_queue(topic, group, queue_id)
         self._held_notices.wake_queue(topic, group, queue_id)
 

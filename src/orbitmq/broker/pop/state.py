@@ -19,11 +19,11 @@ from orbitmq.broker.metadata.pretty import file_text, quoted
 from orbitmq.broker.pop.in_flight import SEPARATOR, InFlight, PopDelivery, PopQueue, of_runs, runs
 
 NEVER_MS = 1 << 62
-# The table's entry that is not a queue but its marks, see :func:`hand_over.marks`.
+# The key of the table's only entry that is no queue: the marks (:func:`hand_over.marks`).
 MARKS = "marks"
 _POSTPONED, _FOREIGN, _DEAD = 1, 2, 4
 
-# Times, bits and runs of offsets; behind them the owner, if there is one.
+# The plain form of a delivery: times, bits and runs of offsets, and then its owner if it has one.
 Plain: TypeAlias = list[int | str]
 
 
@@ -31,12 +31,12 @@ class PopState:
     """Owns :class:`InFlight`.
 
     Args:
-        marks: gives numbers that show whether another broker has worked since, see ``hand_over.marks``.
+        marks: returns numbers that show whether another broker has written since (``hand_over.marks``).
 
     Attributes:
-        looks_at_ms: when the reviver looks at deadlines next.
+        looks_at_ms: when the reviver checks deadlines next.
         wake: set when there is an earlier deadline; the reviver clears it.
-        known_marks: the marks when this table had everything up to them; ``None``: there was no file.
+        known_marks: the marks up to which this table has every check point; ``None``: there was no file.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PopState:
         self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.floor)
 
     def note_marks(self) -> None:
-        """Note that the table has all check points up to now, also after a crash."""
+        """Note, also for after a crash, that the table has all check points that are in the log now."""
         self.known_marks = self.marks()
         self._feed.changed(POPS, MARKS, self.known_marks)
 
@@ -150,7 +150,7 @@ class PopState:
 
     def _apply_queue(self, key: str, position: int | None) -> None:
         if key == MARKS:
-            return  # the marks of another broker's table; this one's file has its own
+            return  # these marks are another broker's; this broker has its own
         queue = self._queue_of(key)
         if position is None:
             self.in_flight.forget(queue)
@@ -168,7 +168,8 @@ class PopState:
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``popInFlight.json``, piece by piece; a queue is one piece, so that its parts fit together."""
+        """``popInFlight.json``, piece by piece. A queue is one piece, so that its position and its deliveries
+        are of one moment."""
         marks = msgspec.json.encode(self.marks()).decode()
         return file_text([("marks", marks), ("queues", self._entries())])
 

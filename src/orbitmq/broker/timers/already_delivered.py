@@ -1,4 +1,4 @@
-"""Messages delivered before a start: their units in the timer log no longer count (no I/O)."""
+"""Messages delivered before a start, whose units in the timer log do not count (no I/O)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class AlreadyDelivered:
         """Whether the message for this place was delivered or stored again.
 
         A recall counts until the last message of its slot is delivered. A copy for the rest of a long wait is
-        stored before it is due, so for slots after ``unread_ms`` there may be a copy that was not looked at
-        yet.
+        stored before it is due, so a slot after ``unread_ms`` may get a copy that was not looked at yet.
         """
         if magic & units.DELETE:
             latest_ms = units.latest_ms(out_ms)

@@ -14,7 +14,7 @@ from orbitmq.broker.timers.service import TimerService
 
 
 def attach(host: Host) -> Attachment:
-    """Delivery at any time, recalls, and what administrators see of both."""
+    """Attach delivery at any time, recalls, and their inspection by administrators."""
     s = host.services
     clock = s.runtime.clock
     delivered = DeliveredTimers(s.runtime.threads, s.store, s.config.broker_name)
@@ -25,8 +25,8 @@ def attach(host: Host) -> Attachment:
 
     def lost(event: DeliveriesLost) -> None:
         back = timers.written.take_back(event.deliveries)
-        # Messages that wait again may be missing in the timer log: dropped as delivered, or replaced by their
-        # copies.
+        # The timer log may lack messages that wait again: they were dropped as delivered, or replaced by
+        # their copies.
         if back or any(each.level == ROLLED for each in event.deliveries):
             timers.pending.rebuild(timers.written.saved)
 

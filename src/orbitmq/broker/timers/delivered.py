@@ -21,14 +21,14 @@ class DeliveredTimers:
         self._broker_name = broker_name
 
     async def since(self, due_ms: int, taken: int) -> set[int]:
-        """The places of messages that were delivered or stored again, at this time or later in the log.
+        """The places of messages whose deliveries or copies were stored at ``due_ms`` or later.
 
-        The search begins at the message ``taken`` of the timer topic, if that lies before the records of that
-        time. It may be much older: a master's progress may come from when it led with an empty log, which was
-        restored since.
+        The search begins at message ``taken`` of the timer topic, if that lies before the records of that
+        time. The message may be much older: a master's progress may come from a time when it led with an
+        empty log, which was restored later.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
-        its delivery. Records that the disk refuses for now are in no file that could be read.
+        its delivery. The search does not see records that the disk has refused so far.
         """
         store, done = self._store, set[int]()
         await store.written()

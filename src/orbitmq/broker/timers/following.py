@@ -43,7 +43,7 @@ class TimerFollower(Component):
         self._pending.pause()
 
     async def _look(self) -> None:
-        """Take the timers that have arrived, and forget those that the master has delivered."""
+        """Take the timers that have arrived, and drop those that the master has delivered."""
         pending = self._pending
         try:
             if not pending.is_current:

@@ -1,4 +1,4 @@
-"""The forms of a timer message: as its sender asks for it, as it waits, and as it is delivered.
+"""The forms of a timer message: from its sender, waiting in the timer topic, and delivered.
 
 Pure: messages and a time in, messages out. The rules are those of HookUtils.handleScheduleMessage and
 TimerMessageStore.convert.
@@ -31,7 +31,7 @@ from orbitmq.wire.errors import RemotingError
 # Room for properties that deliveries add: TIMER_ENQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELIVER_MS; and
 # TIMER_DEQUEUE_MS and DELIVERY_OF, which are left out where there is no room.
 _ADDED_BYTES = 128
-# RocketMQ's defaults. They say where a long wait is cut if its record does not.
+# RocketMQ's defaults: a long wait whose record has no TIMER_CUT_MS is cut by these.
 ROCKETMQ_WINDOW_MS = 2 * 86_400_000
 ROCKETMQ_PRECISION_MS = 1000
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -44,7 +44,7 @@ class Timer:
 
     Attributes:
         out_ms: ``TIMER_OUT_MS``, the slot of the wheel: a multiple of the precision of the broker that
-            stored it. It is below the time that the sender asked for, by one precision at most.
+            stored it. It is below the requested time, by one precision at most.
         due_ms: the first millisecond in which it may be delivered; above ``out_ms``, in the same second.
         topic: the topic to deliver the message to.
         unique_id: its ``UNIQ_KEY``; empty without one.
@@ -81,12 +81,12 @@ def topic_hash(topic: str) -> int:
 
 
 def asks_for_timer(properties: Mapping[str, str]) -> bool:
-    """Whether a sender asks for a delivery at a time (HookUtils.checkIfTimerMessage, without its levels)."""
+    """Whether a message requests delivery at a time (HookUtils.checkIfTimerMessage without delay levels)."""
     return names.TIMER_OUT_MS not in properties and not names.TIMER_PROPERTIES.isdisjoint(properties)
 
 
 def asked_ms(properties: Mapping[str, str], now_ms: int) -> int:
-    """When the sender wants the message delivered, milliseconds since the epoch.
+    """The delivery time that a message requests, in milliseconds since the epoch.
 
     Raises:
         RemotingError: MESSAGE_ILLEGAL, the property is not a number.
@@ -115,7 +115,7 @@ def slot_ms(deliver_ms: int, precision_ms: int) -> int:
 def timed(
     message: NewMessage, properties: Mapping[str, str], now_ms: int, config: BrokerConfig
 ) -> NewMessage:
-    """The message as it waits in the timer topic; a message without a timer, or due already, is unchanged.
+    """The message in the form for the timer topic; without a timer, or due already, it is returned unchanged.
 
     Raises:
         RemotingError: MESSAGE_ILLEGAL, the time is not a number or too far away; SYSTEM_ERROR, this broker
@@ -155,7 +155,7 @@ def timed(
 
 
 def _cut(properties: dict[str, str], out_ms: int, now_ms: int, config: BrokerConfig) -> None:
-    """Note in a message where its wait is cut, as the settings may have changed by that time."""
+    """Note in a message where its wait is cut: the settings may have changed when that time comes."""
     cut_ms = cut_of(out_ms, now_ms, config.timer_roll_window_ms, config.timer_precision_ms)
     if cut_ms:
         properties[names.TIMER_CUT_MS] = str(cut_ms)
@@ -187,8 +187,8 @@ def _illegal(config: BrokerConfig, problem: str) -> RemotingError:
 def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     """The timer in a record of the timer topic; ``None`` when it is no timer message.
 
-    A relative delay began when the message was first stored; once it is stored again, TIMER_DELIVER_MS says
-    when the delay ends (:func:`rolled`). Whatever the clock did then, ``due_ms`` is in the
+    A relative delay began when the message was first stored; in a copy that was stored again,
+    TIMER_DELIVER_MS is the end of the delay (:func:`rolled`). Even if the clock was set, ``due_ms`` is in the
     second of its slot, and not before the requested time. The present precision has no influence: the slot
     may have been chosen with another one, or by another broker.
     """
@@ -202,7 +202,7 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     if deletes is not None:
         # The key has the topic (TimerMessageStore.buildDeleteKey of 5.4) or not (that of 5.5).
         named = deletes if deletes.startswith(f"{topic}+") else f"{topic}+{deletes}"
-        # A recall goes to its slot at once, if the wheel of Apache's broker reaches that: if message and
+        # A recall goes to its slot at once, if the wheel of Apache's broker reaches the slot: if message and
         # recall both waited in parts, they could arrive in the wrong order.
         reach_ms = MAX_AHEAD_SLOTS * ROCKETMQ_PRECISION_MS
         cut_ms = cut_of(out_ms, record.store_timestamp, reach_ms, ROCKETMQ_PRECISION_MS)

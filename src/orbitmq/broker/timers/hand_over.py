@@ -14,8 +14,9 @@ def write_wheel(files: Files, path: str, slots: Iterable[tuple[int, int, int]]) 
     """Write ``timerwheel`` anew (TimerWheel, Slot).
 
     Args:
-        slots: number of a slot, its newest unit, how many messages wait in it. The first unit is unknown:
-            Apache's broker looks at it only where the timer log is shorter than the wheel says.
+        slots: for each slot its number, its newest unit, and how many messages wait in it. The slot's first
+            unit is not known: Apache's broker uses it only where the timer log is shorter than the wheel
+            says.
 
     Raises:
         OSError: the disk refused. The file is then missing or in part zeros, which Apache's broker mends with
@@ -39,10 +40,11 @@ def without_delivered(
     is_delivered: Callable[[Unit], bool],
     past_ms: int,
 ) -> tuple[int, int]:
-    """A slot that has begun, without its delivered units: the newest one left, and how many messages wait.
+    """Take the delivered units out of a slot that has begun; returns its newest unit, and how many messages
+    wait in it.
 
     Args:
-        tail: the position of its newest unit until now.
+        tail: the position of its newest unit so far.
         units_down: all its units, newest first.
 
     Raises:

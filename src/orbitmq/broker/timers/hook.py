@@ -18,10 +18,10 @@ class TimerHook:
         self._config = config
 
     def timed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-        """See :func:`forms.timed`.
+        """The message to store, see :func:`forms.timed`.
 
         Raises:
-            RemotingError: as there.
+            RemotingError: as :func:`forms.timed`.
         """
         if not forms.asks_for_timer(properties):
             return message

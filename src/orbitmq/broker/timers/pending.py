@@ -1,4 +1,4 @@
-"""The waiting timers: read from the timer topic, kept in the timer log, returned when they are due."""
+"""The waiting timer messages: read from the timer topic, kept in the timer log, returned when due."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BrokenChainError(OrbitError):
 
 
 class Found(Enum):
-    """The result of a search for a message. UNKNOWN: it may wait in a slot that is not searched."""
+    """The result of a search for a message. UNKNOWN: the message may wait in a slot that is not searched."""
 
     WAITING = 1
     RECALLED = 2
@@ -53,8 +53,8 @@ class Found(Enum):
 class PendingTimers:
     """Messages that are not due yet, and the few that are due.
 
-    The wheel and the timer log hold later messages; memory grows only with the minutes in use. Slots
-    that have begun are in a heap of marks.
+    Messages of later slots are in the timer log; the wheel's memory grows only with the minutes in use.
+    Messages of slots that have begun are in a heap of marks.
 
     Attributes:
         position: the next offset of the timer topic's queue to look at.
@@ -83,7 +83,7 @@ class PendingTimers:
         self._loaded = -1
         self._tails: dict[int, int] = {}
         self._recalled.forget()
-        # Messages that already have a unit although they are looked at again.
+        # Places of messages that are looked at again although they already have a unit.
         self._known: set[int] = set()
         self._rolling = Rolling()
         self.waiting.clear()
@@ -94,11 +94,11 @@ class PendingTimers:
 
     @property
     def is_current(self) -> bool:
-        """Whether :meth:`adopt` may use the present state; else :meth:`restore` has to read it anew."""
+        """Whether :meth:`adopt` may use the present state; else :meth:`restore` has to read the timer log."""
         return self._is_current and not self._valid_end.is_cut
 
     def leave(self) -> None:
-        """From now on another broker may put messages into the commit log."""
+        """Stop relying on the present state: from now on another broker may write to the commit log."""
         if self._is_current:
             self._valid_end.ends_at(self.before)
         self._is_current = False
@@ -165,7 +165,7 @@ class PendingTimers:
             log.info("timers: %d wait, going on at %d", total, self.position)
 
     def _restore_units(self, position: int, found: list[Fields]) -> None:
-        """Put waiting messages back into the wheel. Most are due after every mark: there may be a million.
+        """Put waiting messages back into the wheel: there may be a million, most of them due after any mark.
 
         Raises:
             OSError: the disk refused to link a unit to the one below it.
@@ -186,8 +186,8 @@ class PendingTimers:
                     self._count(topic_hash, magic, units.hash_of(reserved_bytes), count)
                 files[physical // file_bytes] += 1
                 if below != named:
-                    # The unit below is delivered, or slots had another length: one slot may now hold several
-                    # older ones.
+                    # The unit below is delivered, or slots had another length, so that this slot holds
+                    # several of those.
                     self._log.rewrite(position, units.Unit(*fields)._replace(below=below))
                 if physical >= progress.before and units.hash_of(reserved_bytes) is None:
                     self._known.add(physical)
@@ -197,14 +197,14 @@ class PendingTimers:
             self._store.held.hold(file * file_bytes, number)
 
     def _begin_from(self, progress: TimerProgress) -> None:
-        """Note the deliveries before the start, and the age of the first message not looked at."""
+        """Note the deliveries before the start, and the store time of the first message not looked at."""
         unread_ms = self._store.store_time(TOPIC, 0, progress.taken)
         self._already = (
             AlreadyDelivered(progress, unread_ms) if unread_ms >= 0 else AlreadyDelivered(progress)
         )
 
     def _uncount(self, unit: units.Unit) -> None:
-        """A message no longer waits: another broker has delivered it."""
+        """Stop counting a message as waiting: another broker has delivered it."""
         self.waiting[unit.topic_hash] += 1 if unit.magic & units.DELETE else -1
         self._store.held.hold(unit.physical, -1)
         if unit.magic & units.ROLL:
@@ -260,10 +260,11 @@ class PendingTimers:
         """Look at the next messages of the timer topic, some hundred at most.
 
         Args:
-            taken: called for each message that begins to wait with its topic and its wait from birth on.
+            taken: called for each message that begins to wait, with its topic and the time from its birth
+                until it is due.
 
         Raises:
-            OSError: the disk refused the timer log. The messages looked at are known, in memory.
+            OSError: the disk refused the timer log. The messages looked at so far are kept in memory.
         """
         self._log.write()
         low = self._store.min_offset(TOPIC, 0)
@@ -349,7 +350,7 @@ class PendingTimers:
             position = unit.below
 
     def _mark_of(self, unit: units.Unit) -> int:
-        """When a unit's message is due; a unit of Apache's broker names only the slot."""
+        """The mark of a unit's message. A unit of Apache's broker has only the slot: the record is read."""
         due = units.due_ms(unit.out_ms, unit.extra)
         if units.hash_of(unit.extra) is None and not unit.magic & units.ROLL:
             timer = self.timer_at(unit.physical)
@@ -362,7 +363,7 @@ class PendingTimers:
         return None if record is None else forms.timer_of(record, forms.properties_of(record))
 
     def _note_recall(self, recall: Timer | None, physical: int, topic_hash: int) -> None:
-        """The slot of a recall has begun: the recalled message counts as waiting until it is looked at."""
+        """Note a recall whose slot has begun: the recalled message counts as waiting until it is dropped."""
         self.waiting[topic_hash] += 1
         self._store.held.hold(physical, -1)
         if recall is not None:
@@ -377,8 +378,8 @@ class PendingTimers:
         """Remove the first message: it was delivered, or cannot be.
 
         Args:
-            topic_hash: of the topic in which it counted as waiting.
-            rolled: the key of the message, if it has still to wait for the rest of its time.
+            topic_hash: the hash of the topic in which the message counted as waiting.
+            rolled: the message's key, if the message was stored again for the rest of its wait.
         """
         first = heapq.heappop(self._heap)
         self._store.held.hold(place_of(first), -1)
@@ -408,7 +409,7 @@ class PendingTimers:
         self._log.drop_before(min(over, self._first_slot()) * self._precision)
 
     def forget(self, progress: TimerProgress) -> None:
-        """Another broker has delivered up to here: past slots need no memory and no file.
+        """Forget past slots and their files, since another broker has delivered up to ``progress``.
 
         Raises:
             BrokenChainError: the timer log is torn.
@@ -426,7 +427,7 @@ class PendingTimers:
         self._log.drop_before(min(over, self._first_slot()) * self._precision, progress.before)
 
     def _is_delivered(self, slot: int, progress: TimerProgress) -> bool:
-        """Whether all messages of a slot that still lasts are delivered."""
+        """Whether all messages of a slot that is not over are delivered."""
         for searched, unit in enumerate(self._chain(self._wheel.last(slot))):
             waits = unit.magic & units.DELETE or not progress.delivered(self._mark_of(unit))
             if waits or searched >= SEARCH_UNITS:
@@ -439,7 +440,7 @@ class PendingTimers:
         return min(first, first_slot_left(self._heap[0] - 1, self._precision)) if self._heap else first
 
     def hand_over(self, files: Files, wheel_path: str, progress: TimerProgress) -> None:
-        """Leave the files as Apache's broker needs them: it works by whole slots.
+        """Leave the files in the form for Apache's broker, which delivers whole slots.
 
         Raises:
             OSError: the disk refused; the files are usable as they are.
@@ -466,7 +467,8 @@ class PendingTimers:
         """Whether a message is waiting; searches its slot.
 
         Args:
-            progress: the deliveries, also in slots that begin a second time because the clock was set back.
+            progress: the deliveries, including those in slots that begin a second time after the clock was
+                set back.
         """
         slot = wanted.out_ms // self._precision
         key = wanted.key

@@ -19,7 +19,7 @@ def unit_bytes(below: int, place: tuple[int, int, int], record: Record, timer: T
     """The unit of a message or recall.
 
     Args:
-        place: as :func:`place_of` gives it.
+        place: the result of :func:`place_of`.
     """
     magic, out_ms, due_ms = place
     return units.unit_bytes(
@@ -35,7 +35,7 @@ def unit_bytes(below: int, place: tuple[int, int, int], record: Record, timer: T
 
 
 def is_whole(unit: units.Unit, record: Record) -> bool:
-    """Whether a unit is as this broker writes it: a unit torn by a crash ends with zeros."""
+    """Whether a unit has all the bytes that this broker writes: one torn by a crash ends with zeros."""
     timer = forms.timer_of(record, forms.properties_of(record))
     if timer is None:
         return False

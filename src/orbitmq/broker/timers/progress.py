@@ -1,8 +1,8 @@
 """Which timer messages are delivered: a few numbers instead of a list, and the file that keeps them. Pure.
 
 Messages are delivered in the order of (due time, place in the commit log), a *mark*. So of the messages
-taken from the timer topic, those up to a mark are delivered. A clock that was set back makes a second mark:
-messages taken before then were delivered up to the old mark, later ones up to the new one.
+taken from the timer topic, those up to a mark are delivered. A second mark begins when the clock is set back:
+messages taken before that are delivered up to the old mark, later ones up to the new mark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLACE_BITS = 56
 _PLACE_MASK = (1 << PLACE_BITS) - 1
 # How often the clock may be set back before it has caught up; beyond that, messages are delivered again.
 MAX_AHEAD = 16
-# Most messages noted one by one while an earlier one waits; further ones are delivered again.
+# How many messages are noted one by one while an earlier one waits; further ones may be delivered again.
 MAX_ALONE = 200
 
 CHECK_BYTES = 56
@@ -40,7 +40,7 @@ def mark(due_ms: int, place: int) -> int:
 
 
 def all_of(due_ms: int) -> int:
-    """The mark of everything that is due up to a time."""
+    """The highest mark of messages due at a time: it covers all messages due up to then."""
     return due_ms << PLACE_BITS | _PLACE_MASK
 
 
@@ -52,9 +52,9 @@ def due_of(mark: int) -> int:
 def first_slot_left(mark: int, precision_ms: int) -> int:
     """The number of the first slot of length ``precision_ms`` that is not completely delivered up to a mark.
 
-    By whole seconds: under a higher precision a message got a slot that began up to a second before it is
-    due. The last millisecond of a slot is that at which the next one begins: messages due then may lie behind
-    the mark.
+    The slot begins at a whole second: with another precision a message may have a slot that began up to a
+    second before its due time. The last millisecond of a slot is the one at which the next slot begins:
+    messages due then may lie behind the mark.
     """
     return (due_of(mark + 1) - 1) // SECOND_MS * (SECOND_MS // precision_ms)
 
@@ -72,7 +72,7 @@ class TimerProgress:
         done: the mark up to which messages are delivered.
         taken: the offset in the timer topic's queue before which messages were looked at; messages that were
             late then are delivered too.
-        before: the same as an offset of the commit log, -1: unknown.
+        before: the same limit as ``taken``, as an offset of the commit log; -1: unknown.
         ahead: pairs of (commit log offset, mark): messages before the offset are delivered up to that mark,
             which is above ``done``.
         alone: marks above ``done`` of single delivered messages: an acting master delivered them to another
@@ -95,7 +95,7 @@ class TimerProgress:
         return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
 
     def passed(self, due_ms: int, place: int) -> bool:
-        """Whether all messages due by a time are delivered, also those after the place of a message."""
+        """Whether all messages due up to a time are delivered, given that one at ``place`` was looked at."""
         return place < self.before and all_of(due_ms) <= self.done
 
     def covers(self, other: TimerProgress) -> bool:
@@ -111,7 +111,7 @@ class TimerProgress:
         )
 
     def joined(self, other: TimerProgress) -> TimerProgress:
-        """Everything delivered by either: two brokers of one name deliver out of one log."""
+        """All deliveries of both progresses: two brokers of one name deliver from copies of one log."""
         pairs = sorted([(self.before, self.done), *self.ahead, (other.before, other.done), *other.ahead])
         kept: list[tuple[int, int]] = []
         for before, up_to in reversed(pairs):
@@ -129,30 +129,31 @@ class TimerProgress:
         return max([self.done, *(up_to for _, up_to in self.ahead), *self.alone])
 
     def within(self, taken: int, before: int) -> TimerProgress:
-        """This progress for a log that ends here now; ``before`` is used if its own is unknown."""
+        """This progress for a log that ends at ``before``, which is also used if its own is unknown."""
         known = self.before if self.before >= 0 else before
         ahead = tuple((min(place, before), up_to) for place, up_to in self.ahead)
         alone = frozenset(mark for mark in self.alone if place_of(mark) < before)
         return TimerProgress(self.done, min(self.taken, taken), min(known, before), ahead, alone)
 
     def advanced(self, done: int, taken: int, before: int) -> TimerProgress:
-        """Everything up to a higher mark is delivered, and more messages were looked at."""
+        """The progress after everything up to a higher mark was delivered and more messages looked at."""
         done = max(done, self.done)
         ahead = tuple(pair for pair in self.ahead if pair[1] > done) if self.ahead else ()
         alone = frozenset(mark for mark in self.alone if mark > done) if self.alone else self.alone
         return TimerProgress(done, taken, before, ahead, alone)
 
     def taken_back(self, before_ms: int) -> TimerProgress:
-        """Messages due later than this are not delivered, except those noted one by one."""
+        """The progress without deliveries of messages due after ``before_ms``, except those noted one by
+        one."""
         most = all_of(before_ms)
         ahead = tuple((place, min(up_to, most)) for place, up_to in self.ahead)
         done = min(self.done, most)
         return replace(self, done=done, ahead=tuple(pair for pair in ahead if pair[1] > done))
 
     def set_back(self, now_ms: int) -> TimerProgress:
-        """The clock was set back to before the mark; the caller knows all messages that are due now.
+        """The progress after the clock was set back to before the mark; all messages due now were looked at.
 
-        The old mark stays for messages looked at until now; for later ones a new mark begins.
+        The old mark stays for messages looked at so far; a new mark begins for later ones.
         """
         pairs = (*self.ahead, (self.before, self.done))
         ahead = tuple(pair for pair in pairs if pair[1] > all_of(now_ms))
@@ -170,7 +171,7 @@ class TimerProgress:
 
     @classmethod
     def from_plain(cls, value: Mapping[str, Any]) -> TimerProgress:
-        """Read the values that :meth:`plain` gave.
+        """Read the values that :meth:`plain` returned.
 
         Raises:
             LookupError, TypeError, ValueError: the values are malformed.
@@ -187,11 +188,12 @@ def _pair(value: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``config/timercheck`` (TimerCheckpoint): seven numbers, and behind them our exact progress.
+    """The seven numbers of ``config/timercheck`` (TimerCheckpoint); OrbitMQ's exact progress follows them.
 
     Attributes:
         read_ms: slots before this time are delivered.
-        log_flushed: up to where the wheel holds the timer log. 0 makes Apache's broker read all of it.
+        log_flushed: the position up to which the wheel has the timer log's units; 0 makes Apache's broker
+            read the whole timer log.
         taken: offset in the timer topic's queue.
     """
 
@@ -202,7 +204,7 @@ class Check:
     version: DataVersion
 
     def encode(self) -> bytes:
-        """The 56 bytes that GET_TIMER_CHECK_POINT answers with."""
+        """The 56 bytes of the answer to GET_TIMER_CHECK_POINT."""
         version = self.version
         return _CHECK.pack(
             self.read_ms,
@@ -232,7 +234,7 @@ class Check:
 
 
 def check_of(progress: TimerProgress, version: DataVersion, *, log_flushed: int = 0) -> Check:
-    """The file for Apache's broker: it works by whole slots, so it may repeat the last one."""
+    """The numbers for Apache's broker, which delivers whole slots, so it may repeat the last one."""
     read_ms = max(0, first_slot_left(progress.done, SECOND_MS) * SECOND_MS)
     return Check(read_ms, log_flushed, progress.taken, progress.taken, version)
 
@@ -250,7 +252,7 @@ def encode_file(check: Check, progress: TimerProgress) -> bytes:
 
 
 def decode_file(data: bytes) -> tuple[Check, TimerProgress] | None:
-    """Read the file: our numbers if they belong to the seven before them, else those of Apache's broker.
+    """Read the file: OrbitMQ's progress if it belongs to the seven numbers before it, else only those.
 
     Returns:
         ``None`` if the file has no progress.
