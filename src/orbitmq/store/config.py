@@ -1,4 +1,4 @@
-"""Settings of a store, under our names; the broker translates RocketMQ's into them."""
+"""The settings of a store under OrbitMQ's names; the broker translates RocketMQ's settings into them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class StoreConfig:
         commit_log: folder of the log, ``None``: ``<root>/commitlog``.
         commit_log_file_bytes: size of one log file.
         consume_queue_file_bytes: size of one consume queue file, a multiple of 20.
-        sync_flush: an acknowledged message is on the device (SYNC_FLUSH), else flushed within
-            ``flush_interval_ms``.
+        sync_flush: a message is acknowledged when it is on the device (SYNC_FLUSH); otherwise it is flushed
+            within ``flush_interval_ms``.
         store_host: this broker's address and port, part of every record.
         batch_bytes: buffer for the messages that arrive between two writes; at least one maximal record.
-        largest_bytes: for a single message of up to this size the buffer grows, so that a message stored
+        largest_bytes: the buffer grows for a single message of up to this size, so that a message stored
             under a higher limit can be stored again under a lower one.
         tail_entries: index entries of each queue kept in memory.
         file_reserved_ms: age after which a full log file may be deleted.

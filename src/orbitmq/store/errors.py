@@ -26,7 +26,8 @@ class UnknownQueueError(StoreError):
 
 
 class RawAppendError(StoreError):
-    """Bytes of a master's log cannot be appended: wrong place, damaged, or not the queues' next offsets."""
+    """Bytes of a master's log cannot be appended: they do not continue this log or a queue, or are
+    damaged."""
 
 
 class LogDamagedError(StoreError):

@@ -16,8 +16,8 @@ class MessageFilter:
     the log.
 
     Attributes:
-        codes: for the compiled search: tags codes, sorted and with a number behind them, or a
-            program.
+        codes: the argument of the compiled search: the sorted tags codes and a 0 behind them (an empty array
+            has no address), or a program.
         count: how many tags codes there are, ``ALL_CODES`` when all messages pass, ``BY_PROPERTIES`` for a
             program.
     """

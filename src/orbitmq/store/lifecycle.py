@@ -91,8 +91,8 @@ class StoreLifecycle:
         self._upkeep.start()
 
     async def _recover(self) -> Opened:
-        """Open the files in a thread. A cancellation ends that soon and leaves the folder as a crash
-        would."""
+        """Open the files in a thread. A cancellation ends the thread's work soon and leaves the folder as a
+        crash would."""
         opening = self._opening = Opening(
             self._runtime, self._upkeep.config, self._files, self._queues, self._appender, self._codes
         )

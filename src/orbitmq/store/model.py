@@ -12,9 +12,9 @@ class NewMessage:
     """A message to append. The store adds offsets, its own host and the store time.
 
     ``properties`` are encoded (``name 0x01 value 0x02``); ``born_host`` is a numeric address and a port;
-    ``tags_code`` goes into the consume queue. With ``deliver_after_ms`` the store time plus that goes there
-    instead (SCHEDULE_TOPIC_XXXX keeps the time of delivery in its place). While the store time is more than a
-    minute ahead of a clock that was set back, the clock's time plus the delay goes there.
+    ``tags_code`` goes into the consume queue. With ``deliver_after_ms`` the consume queue gets the time of
+    delivery instead, as for SCHEDULE_TOPIC_XXXX: the store time plus that delay. While the store time is more
+    than a minute ahead of a clock that was set back, the time of delivery is the clock's time plus the delay.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class PutResult:
 
     Attributes:
         end_offset: the end of the last record in the log; wait for it with ``MessageStore.stored``.
-        message_id: offset id; of several messages joined by commas.
+        message_id: the offset id; for several messages their ids, joined by commas.
     """
 
     status: PutStatus

@@ -1,4 +1,4 @@
-"""What the store offers to the code that builds on it, and what it asks of that code."""
+"""The interfaces of the store for the code that builds on it, and the types that they return."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LogPiece:
 
 
 class HotStore(Protocol):
-    """The store for the compiled fast path: its inner loops, and the calls they need.
+    """The store as the compiled fast path uses it: its inner loops, and the methods that they call.
 
     Attributes:
         appender, lookup: the inner loops; one event loop owns both.
@@ -120,7 +120,7 @@ class CopiedLog(Protocol):
     The members are those of ``MessageStore``.
 
     Attributes:
-        raw: reads its bytes.
+        raw: reads the log's bytes.
     """
 
     raw: RawLog

@@ -26,9 +26,9 @@ _PROBLEMS = {
 
 
 class RawAppend:
-    """Two ends: ``CommitLog.received`` is behind the last byte, the appender's batch begins behind the last
-    whole record. Bytes between them, of a record cut by the end of a piece, are invisible until the rest
-    comes."""
+    """Appends pieces of a master's log. ``CommitLog.received`` is the end of the last byte, the beginning of
+    the appender's batch is the end of the last whole record. Bytes between the two, of a record cut by the
+    end of a piece, are invisible until the rest comes."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class RawAppend:
         self._log.begin_at(offset)
 
     def _dispatch(self, whole: int) -> tuple[int, str | OSError]:
-        """The place behind the last whole record, and the error of the record that begins there.
+        """Dispatch the records from ``whole`` on; returns the end of the last whole one, and the error of the
+        next.
 
         When a disk that refused works again, records already in the queues must not be dispatched twice.
         """
@@ -121,7 +122,7 @@ class RawAppend:
         return whole, ""
 
     def _settle(self, slot: int, offset: int, physical: int, size: int) -> bool:
-        """A queue may begin late (as its log does) or anew (its topic was deleted and made again)."""
+        """Let a queue begin late (as its log does) or anew (its topic was deleted and made again)."""
         low, following = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_NEXT)
         if offset != 0 and (offset < following or low < following):
             known, queue_id = self._queues.of_slot(slot)
@@ -163,7 +164,8 @@ class RawAppend:
         # The checkpoint is lowered on disk before the cut: after a crash no start may trust the cut part.
         self._upkeep.lower(to)
         if to == self._log.files.first:
-            # The ends of queues show which messages expired here; in the other log fewer may have expired.
+            # Queue ends show how many messages have expired here; the log copied next may have kept some of
+            # those.
             self._queues.restart_all()
         else:
             for slot, offset in queues.items():
@@ -196,5 +198,5 @@ class RawAppend:
 
 
 def in_a_queue(sys_flag: int) -> bool:
-    """Records of a transaction that is not committed are in no queue."""
+    """Whether a record with this flag is in a queue: half and rolled back messages are not."""
     return sys_flag & TRANSACTION_ROLLBACK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

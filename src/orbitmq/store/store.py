@@ -133,7 +133,8 @@ class MessageStore:
             self._codes,
             self.incarnations,
         )
-        # Places to which the log was cut while it was open, in order: data derived before must be checked.
+        # Log offsets at which the log was cut while it was open, in order: data derived from it before must
+        # be checked.
         self.cuts: list[int] = []
 
     # -- life ------------------------------------------------------------------------------------------
@@ -168,11 +169,12 @@ class MessageStore:
         return self._lifecycle.crashed
 
     def count_crash(self, counts: bool) -> None:
-        """Say whether the next start must treat this run's stop as a crash, even if it is clean."""
+        """Set whether the next start must treat this run's stop as a crash, even if it is clean."""
         self._lifecycle.crash_counts = counts and self.crashed
 
     def stop_as_crash(self) -> None:
-        """Let the next start search for deliveries even after a clean stop: progress is not on the disk."""
+        """Let the next start search for deliveries even after a clean stop: their progress is not on the
+        disk."""
         self._lifecycle.crash_counts = True
 
     @property
@@ -226,7 +228,8 @@ class MessageStore:
     def drop_topics(self, topics: Iterable[str]) -> None:
         """Delete the queues of topics. Their records stay in the log until that is cleaned.
 
-        They are gone even if the disk refuses: then a crash before the next checkpoint may bring them back.
+        The queues are gone even if the disk refuses; then a crash before the next checkpoint may bring them
+        back.
         """
         try:
             self.log.end_batch()
@@ -468,7 +471,7 @@ class MessageStore:
 
         When no record is left, queues continue at the offset of their next record.
 
-        The caller makes sure that nothing is put or read meanwhile.
+        The caller must allow no puts and reads meanwhile.
 
         Raises:
             RawAppendError: no record begins at ``to``.
@@ -477,7 +480,7 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # Noted after the cut: until then a reader may see records that are about to be removed.
+            # The cut is noted after it: until then a reader may see records that are about to be removed.
             self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------
@@ -514,7 +517,8 @@ class MessageStore:
         return self._of_queues(topic, queues, table.Q_VISIBLE)
 
     def topic_counts(self, topic: str) -> Sequence[int]:
-        """What was put into the topic since the start, as ``Appender.counts_of``; empty: nothing."""
+        """The counts of the messages put into the topic since the start, as ``Appender.counts_of``; empty:
+        none."""
         known = self.queues.topics.get(topic)
         return () if known is None or known.counts < 0 else self.appender.counts_of(known.counts)
 

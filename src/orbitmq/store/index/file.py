@@ -32,9 +32,9 @@ def is_index_name(name: str) -> bool:
 
 @dataclass(slots=True)
 class IndexFile:
-    """Header and place of one file. Times are ms, offsets are those of the log's records.
+    """The header of one file, and the mapped file. Times are ms, offsets are those of the log's records.
 
-    ``next_entry`` is the number of the first unwritten entry; on disk a new file has 0 for 1.
+    ``next_entry`` is the number of the first unwritten entry; on disk a new file has 0 in place of 1.
     """
 
     segment: Segment
@@ -66,7 +66,7 @@ class IndexFile:
         return builder
 
     def write_entries(self, builder: IndexBuilder) -> None:
-        """Write the entries that the builder has collected. So far only the builder has them."""
+        """Write the entries that the builder has collected since the last call."""
         count = builder.next_entry - builder.first_entry
         if not count:
             return
@@ -105,7 +105,7 @@ class IndexFile:
         """Log offsets of the newest entries of ``key`` whose second lies in the range, newest first.
 
         Args:
-            builder: that of an unfinished file.
+            builder: the builder of the file if the file is unfinished, else ``None``.
         """
         if self.empty or end_ms < self.begin_time or begin_ms > self.end_time:
             return []

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Most entries of one batch.
+# The most entries of one batch.
 BATCH_ENTRIES = 32_768
-# A slot's times are seconds, so some found messages turn out to lie outside the range.
+# How many more entries a search looks for: entries have times in whole seconds, so some of the messages found
+# lie outside the range.
 EXTRA_FINDS = 64
 
 
@@ -35,7 +36,7 @@ class MessageIndex:
     """All index files of a store.
 
     Args:
-        folder: where the files are.
+        folder: the folder of the files.
         slots, entries: sizes of a file (``maxHashSlotNum``, ``maxIndexNum``).
         written: gives the end of the readable log.
         store_time_at: gives the store time of the record at a log offset, ms, -1 when there is none.
@@ -69,11 +70,11 @@ class MessageIndex:
     # -- life ------------------------------------------------------------------------------------------
 
     def load(self, *, crashed: bool, sealed_time: int, position: int) -> None:
-        """Open the files. After a crash those that may be damaged are removed, to be rebuilt.
+        """Open the files. After a crash, files that may be damaged are removed, to be rebuilt.
 
         Args:
-            sealed_time: of the checkpoint: files up to this store time were on the device.
-            position: of the checkpoint: the log offset where a clean stop left off, -1: unknown.
+            sealed_time: the checkpoint's store time up to which the index files were on the device.
+            position: the checkpoint's log offset up to which a clean stop had indexed the log, -1: unknown.
         """
         size = file_bytes(self._slots, self._entries)
         names = [name for name in self._runtime.files.list_dir(self._folder) if is_index_name(name)]
@@ -166,19 +167,21 @@ class MessageIndex:
             return position
 
     def failed(self) -> int:
-        """A file that was being written is rebuilt; complete files stay when no new one can be opened."""
+        """Remove the file that was being written, to be rebuilt. Complete files stay if no new file could be
+        opened."""
         if self._builder is not None:
             self._drop_newest()
             self._builder = None
         return self._resume_at(True, -1)
 
     async def truncate(self, to: int) -> int:
-        """Files with entries of later records are removed, and rebuilt up to the end of the log."""
+        """Remove the files with entries of records behind ``to``; they are rebuilt up to the end of the
+        log."""
         async with self._busy:
             self._builder = None
             while self._files and self._files[-1].end_offset >= to:
                 self._drop_newest()
-            # The newest file left may have had a successor although it is not full: it is rebuilt too.
+            # The newest file that is left may not be full although it had a successor: it is rebuilt too.
             self._drop_newest()
             self.sealed_time = self._files[-1].end_time if self._files else 0
             return min(self._resume_at(True, -1), to)

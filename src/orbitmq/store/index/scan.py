@@ -115,7 +115,7 @@ def _select(
 
 
 class IndexBuilder:
-    """The newest index file's content, and the additions to it.
+    """The content of the newest index file, and the additions to it.
 
     Args:
         slot_count: slots of the file.

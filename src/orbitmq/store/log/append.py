@@ -16,8 +16,9 @@ from orbitmq.store.queues import layout as table
 from orbitmq.store.queues.queues import Queues
 from orbitmq.store.writable import WriteGate
 
-# How much too late a delayed message may be delivered when a clock was set back. Deliveries allow for as much
-# (CLOCKS_APART_MS of the broker's delay levels), or the message would be delivered early.
+# After a clock was set back, a delayed message may be delivered late by this much. The delivery service
+# allows for the same difference (CLOCKS_APART_MS of the broker's delay levels); with a smaller one it would
+# deliver the message early.
 LATE_AT_MOST_MS = 60_000
 
 
@@ -93,8 +94,8 @@ class Writer:
         if len(messages) == 1:
             most = max(most, self.config.largest_bytes)
         if self._appender.batch_room < size <= most:
-            # The limit for messages was raised while the broker runs, or was higher when the message was
-            # first stored.
+            # The limit for messages was raised while the broker ran, or was higher when the message was first
+            # stored.
             self._log.end_batch()
             self._appender.grow_batch(max(self.config.batch_bytes, size))
         if size > self._appender.batch_room or size + 8 > self.config.commit_log_file_bytes:
@@ -110,7 +111,8 @@ class Writer:
     def _delay_begins(self) -> int:
         """When a message's wait begins, ms: at its store time, the only time that a rebuilt queue has.
 
-        But at the wall clock's time if the store time is far ahead, after the clock was set back.
+        If the store time is far ahead because the clock was set back, the wait begins at the wall clock's
+        time.
         """
         now, stored = self._now_ms(), self._appender.now_ms
         return now if stored > now + LATE_AT_MOST_MS else stored

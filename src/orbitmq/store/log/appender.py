@@ -54,7 +54,7 @@ class Appender(QueueTable):
 
     Args:
         batch_bytes: size of the write batch; at least the largest record.
-        tail_entries: as of the table.
+        tail_entries: as in :class:`QueueTable`.
         segment_bytes: size of a log file.
         store_host: this broker's address as 4 (IPv4) or 16 (IPv6) bytes and a 4 byte port.
     """
@@ -223,7 +223,7 @@ class Appender(QueueTable):
         return physical
 
     def _count(self, at: int, size: int) -> None:
-        """Count a record where the counts of its topic and type begin."""
+        """Count a record of ``size`` bytes in the counts of its topic and type, which begin at ``at``."""
         self.counts[at + TYPE_BYTES] += size
         if size <= SIZE_1:
             place = 0
@@ -244,7 +244,7 @@ class Appender(QueueTable):
     # -- for callers in Python -------------------------------------------------------------------------
 
     def add_counts(self) -> int:
-        """Where the counts of one more topic begin, for the column ``Q_COUNTS``."""
+        """Add counts for one more topic; returns where they begin, for the column ``Q_COUNTS``."""
         at = self.counts_used
         if at + COUNTS_WIDTH > len(self.counts):
             self.counts = grown(self.counts, 2 * len(self.counts))
@@ -252,7 +252,7 @@ class Appender(QueueTable):
         return at
 
     def counts_of(self, at: int) -> list[int]:
-        """The counts of the topic whose counts begin there, see ``layout.COUNTS_WIDTH``."""
+        """The counts of the topic whose counts begin at ``at``, see ``layout.COUNTS_WIDTH``."""
         return [self.counts[at + place] for place in range(COUNTS_WIDTH)]
 
     def append_message(

@@ -18,10 +18,11 @@ from orbitmq.store.queues.lookup import Lookup
 logger = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
-# A flush of blocks that were never written must also write the file's extents: measured, half of its time.
+# How many zeros are written behind a small batch: a flush of blocks that were never written must also write
+# the file's extents, which takes half of its time (measured).
 ZEROS_BYTES = 256 * 1024
 ZEROS = memoryview(bytes(ZEROS_BYTES))
-# A master's senders wait for a piece of at most this size: it is a message or a few.
+# A piece of a master's log of at most this size is one message or a few, so the master's senders wait for it.
 FEW_BYTES = 8 * 1024
 
 
@@ -61,7 +62,7 @@ class CommitLog:
         self.write_error: OSError | None = None
         # The end of the bytes from a master; bytes behind the last whole record are no message yet.
         self.received = 0
-        # The batch that was written last, and its place.
+        # The log offset of the batch that was written last, and its bytes.
         self._batch_at = -1
         self._batch = memoryview(b"")
         # Called after each write.
@@ -120,11 +121,12 @@ class CommitLog:
         try:
             self.end_batch()
         except StoreClosedError:
-            # Kept in ``write_error``, which refuses later messages. Bytes written before stay valid.
+            # The error is kept in ``write_error``, which refuses later messages. Bytes written before stay
+            # valid.
             self._flusher.advance(self._appender.batch_base)
 
     def end_batch(self) -> None:
-        """Write the batch, show it to readers and tell the flusher.
+        """Write the batch, make it visible to reads and pass its end to the flusher.
 
         Raises:
             StoreClosedError: the disk refused the bytes; they stay unacknowledged and invisible.
@@ -286,7 +288,8 @@ class CommitLog:
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def advance_to(self, whole: int) -> None:
-        """Show the records dispatched up to ``whole``, the end of a record, and tell the flusher.
+        """Make the records dispatched up to ``whole``, the end of a record, visible and pass that end to the
+        flusher.
 
         Raises:
             StoreClosedError: the disk has no room behind ``whole``. Dispatched records are shown anyway.
@@ -316,7 +319,8 @@ class CommitLog:
         except OSError as error:
             logger.error("no room for a master's bytes from %d on: %s", whole, error)
             if self._segment_start < whole:
-                self._appender.start_batch(whole, whole)  # behind the dispatched records, without room
+                # the batch begins behind the dispatched records and has no room
+                self._appender.start_batch(whole, whole)
             self._fail(error)
             return error
         return None
@@ -337,11 +341,12 @@ class CommitLog:
                 start = stop
         except OSError as error:
             if self._flusher.error is None:
-                self._fail(error)  # otherwise an earlier failure is final already
+                self._fail(error)  # otherwise a flush has failed before, which is final
             raise StoreClosedError(f"the commit log could not be written: {error}") from error
 
     def cut(self, to: int) -> None:
-        """Remove all records from ``to`` on, durably; the log continues there. Nothing reads it meanwhile.
+        """Remove all records from ``to`` on, durably; the log continues at ``to``. The caller allows no reads
+        meanwhile.
 
         Raises:
             OSError: the disk refused half way. That is final until a new start.
@@ -359,7 +364,7 @@ class CommitLog:
         self.received = to
         self._use_segment(to)
         for wake in self.wakers:
-            wake()  # readers of the removed bytes must hear of the cut before others take their place
+            wake()  # the senders to followers must notice the cut before new bytes replace those removed
 
     def roll(self) -> None:
         """Close the current file with a blank record and continue in the next one."""
@@ -388,5 +393,5 @@ class CommitLog:
         await self._flusher.stop()
 
     def refresh_maps(self) -> None:
-        """Tell the readers which files exist, after one was removed."""
+        """Give the lookup the maps of the files that exist, after one was removed."""
         self._lookup.set_log_maps(self.files.first // self.files.file_bytes, self.files.views())

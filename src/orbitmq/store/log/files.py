@@ -23,7 +23,7 @@ WAY_OUT = (
 
 
 def file_name(offset: int) -> str:
-    """A log or queue file is called by its first offset, 20 digits."""
+    """The name of a log or queue file: its first offset in 20 digits."""
     return f"{offset:020d}"
 
 
@@ -119,7 +119,7 @@ class LogFiles:
 
     def _remove(self, start: int, *, advance: bool) -> str:
         segment = self._segments[start]
-        # The file first: if the disk refuses, the table is still right.
+        # The file is deleted first: if the disk refuses, the table is still right.
         self._files.remove(segment.path)
         del self._segments[start]
         segment.close()
@@ -159,7 +159,7 @@ class LogFiles:
 
 
 def place_in(segment: Segment, offset: int) -> int:
-    """The position of a log offset in the log file with this first offset; 0: it is before the file."""
+    """The position of a log offset in a log file; 0 if the offset lies before the file."""
     return max(0, offset - int(segment.path.rpartition("/")[2]))
 
 

@@ -1,4 +1,4 @@
-"""Group commit: one ``fdatasync`` for everything written meanwhile."""
+"""Group commit: one ``fdatasync`` for everything that was written while the last one ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLUSH_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class FlushListener(Protocol):
-    """Hears up to where the log is safe."""
+    """Is called when the log may be safe up to a later offset."""
 
     @property
     def waits(self) -> bool:
@@ -37,7 +37,7 @@ class FlushListener(Protocol):
 
 
 class Flusher:
-    """Keeps up to where the log is written and up to where it is on the device.
+    """Holds the offsets up to which the log is written and up to which it is on the device.
 
     With ``sync`` the log is safe up to where the device has it, else up to where it is written. A flush
     starts when a caller waits for written bytes, see :meth:`want`. If the last flush carried more bytes than
@@ -85,15 +85,15 @@ class Flusher:
         self.safe = 0
 
     def attach(self, listener: FlushListener) -> None:
-        """Tell ``listener`` from now on up to where the log is safe."""
+        """Call ``listener`` from now on when :attr:`safe` may have grown."""
         self._listener = listener
 
     def begin(self, offset: int) -> None:
-        """All below ``offset`` is written and on the device."""
+        """Begin with a log that is written and on the device up to ``offset``."""
         self.written = self.flushed = self.safe = offset
 
     def want(self, offset: int) -> None:
-        """A caller waits for the log to be safe up to ``offset``."""
+        """Note that a caller waits for the log to be safe up to ``offset``; start a flush if none runs."""
         if offset > self._wanted:
             self._wanted = offset
         # A waiter that arrives after its bytes were written must start the flush itself.
@@ -101,7 +101,7 @@ class Flusher:
             self._start()
 
     def advance(self, written: int) -> None:
-        """The log is written up to ``written``."""
+        """Note that the log is written up to ``written``."""
         self.written = written
         if not self.sync:
             self.safe = written
@@ -184,8 +184,8 @@ class Flusher:
     def _write_again(self, segments: list[Segment]) -> None:
         """Bring files to the device while another run is under way, whose result only the loop gets.
 
-        The system reports an error once for each descriptor, so this opens others. It also rewrites bytes
-        that the other run failed to write, as the system counts these as clean.
+        The system reports an error once for each descriptor, so the files are opened once more. Bytes that
+        the other run failed to write are written again, because the system counts their pages as clean.
         """
         for segment in segments:
             again = self._runtime.files.open_segment(segment.path, segment.size_bytes)
@@ -198,8 +198,8 @@ class Flusher:
         """Bring files of the log to the device on the calling thread.
 
         Raises:
-            OSError: the device refused. That is final: the system reports it once, so a later flush of these
-                files would pass although bytes are lost.
+            OSError: the device refused. The error is final: the system reports it once, so a later flush of
+                these files would succeed although bytes are lost.
         """
         try:
             sync_all(segments)
@@ -208,7 +208,7 @@ class Flusher:
             raise
 
     def fail(self, error: BaseException) -> None:
-        """The content of the device is unknown from now on, until a new start."""
+        """Give up flushing until a new start: from now on the content of the device is unknown."""
         # After a failed fdatasync the kernel may have dropped the pages: a later success would prove nothing.
         if self.error is not None:
             return

@@ -1,4 +1,5 @@
-"""Feeds the message index from the log: bounded pieces, in order, once they are written, with pauses."""
+"""Hands the written log to the message index: in order, in pieces of limited size, with pauses between
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from orbitmq.store.ports import LogPiece
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 4 << 20
-# The pause between two pieces: one piece for each message would cost more than storing the message.
+# The pause between two pieces: without it each message would be a piece, which costs more than storing it.
 PAUSE_SECONDS = 0.005
 RETRY_SECONDS = 10.0
 # A follower that keeps failing is logged this often.
@@ -47,7 +48,7 @@ class LogFollower(Protocol):
         ...
 
     async def truncate(self, to: int) -> int:
-        """The log is about to end at ``to``: forget everything made of later records, durably.
+        """Forget everything made of records behind ``to``, durably: the log is about to be cut there.
 
         Returns:
             The log offset to continue at: ``to`` or lower.
@@ -63,7 +64,7 @@ class LogFeed:
         end: gives the log offset up to which pieces may be handed out.
 
     Attributes:
-        position: the follower has taken everything below. Set it before the start.
+        position: the log offset below which the follower has taken everything. Set it before the start.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LogFeed:
             self._task = None
 
     def wake(self) -> None:
-        """Bytes were written: there may be a piece."""
+        """Look for a piece, since bytes were written."""
         self._grown.set()
 
     async def _run(self) -> None:
@@ -116,7 +117,7 @@ class LogFeed:
             try:
                 worked = await self.step()
             except Exception as error:
-                # A bug of ours: log it, and keep the follower running.
+                # A bug: log it, and keep the follower running.
                 self._failures_log.write(
                     logging.ERROR,
                     "mistake",
@@ -148,7 +149,7 @@ class LogFeed:
         return max(0.001, self._retry_at - self._runtime.clock.monotonic())
 
     async def step(self) -> bool:
-        """Hand out the next piece; ``False``: there is no piece, or it has to wait."""
+        """Hand out the next piece; ``False``: there is no piece, or a retry is not due yet."""
         async with self._busy:
             piece = self._next_piece()
             if piece is None:
@@ -194,13 +195,15 @@ class LogFeed:
         return True
 
     async def catch_up(self, up_to: int) -> None:
-        """Return when the follower has taken everything below ``up_to``, or a few pieces."""
+        """Return when the follower has taken everything below ``up_to``, at most :data:`CATCH_UP_PIECES`
+        pieces."""
         for _ in range(CATCH_UP_PIECES):
             if self.position >= up_to or self._stopping.is_set() or not await self.step():
                 break
 
     async def truncate(self, to: int) -> None:
-        """The log is about to end at ``to``; durable on return. Call :meth:`truncated` when it does.
+        """Let the follower forget records behind ``to``, durably; call :meth:`truncated` after the log was
+        cut there.
 
         Raises:
             OSError: the disk refused.
@@ -212,6 +215,6 @@ class LogFeed:
             self._retry_at = 0.0
 
     def truncated(self) -> None:
-        """Bytes written from now on may be handed out."""
+        """Hand out pieces again, after the cut."""
         self._limit = None
         self._grown.set()

@@ -50,7 +50,7 @@ class RawLog:
         return part.segment.view()[part.start : part.end] if part is not None else None
 
     def part(self, offset: int, most: int) -> FilePart | None:
-        """The same bytes as a part of their file."""
+        """The bytes that :meth:`data` returns, as a part of their file."""
         size = min(most, self._end() - offset)
         segment = self._files.segment(offset)
         if size <= 0 or segment is None:
@@ -87,7 +87,8 @@ class RawLog:
 
     @property
     def last_file_start(self) -> int:
-        """Where the newest file begins; a new one is needed when the log ends at a border."""
+        """Where the newest file begins; the end of the log if that is the border of a file, where the next
+        one begins."""
         return max(self._files.first, self._files.start_of(self._end()))
 
     def read_ahead(self, start: int, end: int) -> None:

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The one set of rules for records of the commit log: whether a record is whole and undamaged, and its parts.
+"""Checks records of the commit log, whether they are whole and undamaged, and finds their parts.
 
 Recovery, the message index, a slave's appends and every follower of the log read records with
 :class:`RecordReader`. Typed in ``records.pxd`` and compiled when a C compiler is there; the same text runs
@@ -56,7 +56,7 @@ _SIGN = 0x80000000
 def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
     """Java's ``String.hashCode`` of UTF-8 text, continued from ``h``; invalid UTF-8 counts as U+FFFD."""
     while at < end:
-        # Four letters of ASCII at a time, as each multiplication waits for the previous one.
+        # Four ASCII letters at a time, as each multiplication waits for the previous one.
         while end - at >= 4 and (buf[at] | buf[at + 1] | buf[at + 2] | buf[at + 3]) < 0x80:
             h = (h * 923521 + buf[at] * 29791 + buf[at + 1] * 961 + buf[at + 2] * 31 + buf[at + 3]) & _MASK
             at += 4
@@ -79,7 +79,7 @@ def hash_on(h: int, buf: Readable, at: int, end: int) -> int:
                     | (buf[at + 2] & 0x3F)
                 )
                 at += 3
-                # Java counts the two halves of the pair.
+                # Java hashes the two surrogates one after the other.
                 h = (h * 31 + 0xD800 + ((c - 0x10000) >> 10)) & _MASK
                 c = 0xDC00 + (c & 0x3FF)
             else:
@@ -118,7 +118,7 @@ class RecordReader:
         """Look at the record that begins at ``at``; answers RECORD, BLANK, CUT or one of BAD_*.
 
         Args:
-            have: the end of the bytes at hand.
+            have: the end of the written bytes in ``buf``.
             limit: the end of the log file that the bytes belong to.
             physical: the log offset of ``at``; -1: it is not compared with the record's own.
             check_crc: compare the body with its checksum too.
@@ -179,10 +179,11 @@ class RecordReader:
         return RECORD
 
     def has_hole(self, buf: Readable) -> bool:
-        """Whether a power loss left a hole in the last record read, outside of its checksum.
+        """Whether a power loss left a hole in the last record read, outside of the body.
 
-        The checksum is of the body. A hole ends with a block or with the written log, and neither
-        topics nor properties have zeros. ``buf`` is a whole log file.
+        The checksum covers only the body. A hole of zeros ends at the end of a block or of the written log;
+        topics and properties have no zero bytes, so a zero at such a place shows a hole. ``buf`` is a whole
+        log file.
         """
         if self.store_time == 0 or buf[self.topic_end - 1] == 0:
             return True
@@ -222,7 +223,7 @@ class RecordReader:
             pos = stop + 1
 
     def _is_unique_key(self, buf: Readable, pos: int) -> bool:
-        """The rest of UNIQ_KEY; the first letter was compared already."""
+        """Whether the name at ``pos``, which begins with U, is UNIQ_KEY."""
         return (
             buf[pos + 1] == 78
             and buf[pos + 2] == 73

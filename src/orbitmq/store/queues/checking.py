@@ -2,7 +2,7 @@
 
 A file may be gone, empty, cut or full of zeros: it was deleted, or a copy or a disk lost it. There are many
 queues, so the check looks only at the size of each file and at its first and last entry. Places in the log
-rise from entry to entry, so swapped files are noticed, too. An entry between them is looked at when it is
+rise from entry to entry, so swapped files are noticed, too. The entries between are checked when they are
 read (``mending.py``).
 """
 
@@ -21,7 +21,7 @@ _PLACE_AND_SIZE = struct.Struct(">qi")
 
 @dataclass(frozen=True, slots=True)
 class QueueFiles:
-    """Looks at the files of queues.
+    """Checks the files of consume queues.
 
     Attributes:
         root: the folder of all consume queues.

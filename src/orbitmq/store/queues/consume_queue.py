@@ -15,7 +15,7 @@ from orbitmq.store.errors import StoreError
 from orbitmq.store.log.files import file_name, is_file_name
 
 _ENTRY = struct.Struct(">qiq")
-# Stands for an offset that this broker never had (the queue did not begin at 0 here).
+# The entry of an offset that this broker never had (the queue did not begin at 0 here).
 _SKIPPED = _ENTRY.pack(0, 0x7FFFFFFF, 0)
 _SKIPPED_SIZE = 0x7FFFFFFF
 # The most files of one queue that are open at a time.
@@ -33,7 +33,7 @@ class ConsumeQueue:
         self.entries_per_file = file_bytes // ENTRY_BYTES
         self.file_bytes = self.entries_per_file * ENTRY_BYTES
         self._open: dict[int, Segment] = {}
-        # Files on disk.
+        # The numbers of the files on disk.
         self._numbers = self._listed()
         self.created = False
 

@@ -3,8 +3,8 @@
 
 :class:`Dispatcher` walks a piece of the log by the record reader's rules and gives each record's queue its
 next entry in the appender's table, as an append does. When it needs a Python object (a queue missing in its
-table, a full ring, a gap) it answers with a reason; the caller acts and scans on. Recovery and a slave's
-appends use it.
+table, a full ring, a gap) it returns a reason; the caller acts and scans on. Recovery and a slave's appends
+use it.
 
 Typed in ``dispatch.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
 does I/O.
@@ -63,7 +63,7 @@ class Dispatcher:
 
     Attributes:
         position: place of the record that a scan stopped at.
-        slot: the slot of its queue, for reasons about a queue of the table.
+        slot: the slot of that record's queue, if the queue is in the table.
         records: how many records were taken since :meth:`begin`; ``stored``: store time of the last one, ms.
         reader: has the parts of the record at ``position``.
     """
@@ -80,7 +80,7 @@ class Dispatcher:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all queues: the dispatcher asks for each again."""
+        """Forget all queues: a scan stops with SCAN_NEW_QUEUE at the next record of each."""
         self.names = bytearray(1)
         self.names_view = self.names
         self.names_used = 0
@@ -117,7 +117,7 @@ class Dispatcher:
         self._place_row(self.rows_used)
 
     def _make_tables(self, places_mask: int) -> None:
-        """Make tables with ``mask`` + 1 places, and rows for half of them."""
+        """Make tables with ``places_mask`` + 1 places, and rows for half of them."""
         self.places_mask = places_mask
         self.places = array("q", bytes(8 * (places_mask + 1)))
         self.rows = array("q", bytes(8 * R_WIDTH * (places_mask // 2 + 1)))
@@ -173,7 +173,8 @@ class Dispatcher:
     # -- scanning --------------------------------------------------------------------------------------
 
     def give_code(self, code: int) -> None:
-        """The number asked for with SCAN_NEEDS_CODE; scan on from the same record."""
+        """Set the number for the record at which a scan stopped with SCAN_NEEDS_CODE; scan that record
+        again."""
         self.code = code
         self.code_known = 1
 
@@ -185,7 +186,7 @@ class Dispatcher:
         Args:
             log: a whole log file, whose first byte has the log offset ``base``.
             have: the end of the written bytes.
-            find_holes: whether to look for holes, in a log that may have lost power.
+            find_holes: whether to look for holes, which a power loss may have left in the log.
         """
         limit = len(log)
         if cython.compiled:

@@ -171,7 +171,7 @@ class Lookup:
         return status
 
     def _load(self, slot: int, offset: int, most: int) -> int:
-        """Load up to ``most`` index entries from ``offset`` on, one or more, or READ_NEED_ENTRIES."""
+        """Load one to ``most`` index entries from ``offset`` on; READ_NEED_ENTRIES: none could be loaded."""
         base = slot * Q_WIDTH
         ring_at = self.a.q[base + Q_TAIL]
         ring = self.a.q[base + Q_RING]
@@ -408,8 +408,8 @@ class Lookup:
         return READ_FOUND
 
     def spans(self) -> list[memoryview]:
-        """The spans found last, in order. Not to be kept: a deleted file keeps taking
-        space while it is mapped."""
+        """The spans found last, in order. Do not keep them: a deleted file takes space while a view of it
+        exists."""
         found = []
         for i in range(self.span_count):
             file = self.span_starts[i] // self.segment_bytes

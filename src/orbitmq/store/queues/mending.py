@@ -100,7 +100,7 @@ class Mending:
             OSError: the entry was found, and the disk refused it.
         """
         if self._cuts != self._queues.cuts:
-            # The queue assigns its offsets again.
+            # The queue may have assigned its offsets anew.
             self._cuts = self._queues.cuts
             self._searches.clear()
             self._searched.clear()
@@ -127,7 +127,8 @@ class Mending:
         return Mended.MENDED if self._place(slot, offset) is not None else Mended.NOT_IN_LOG
 
     def _begun(self, slot: int, offset: int) -> _Search:
-        """Find the next correct entries on both sides of a wrong one, at twice the distance each time."""
+        """Begin a search: find the next correct entries on both sides of a wrong one, doubling the
+        distance."""
         low, high = self._appender.get(slot, table.Q_MIN), self._appender.get(slot, table.Q_SAVED)
         search = _Search(slot, low - 1, high, self._log.first, self._appender.batch_base)
         step = 1

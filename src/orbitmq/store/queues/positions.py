@@ -26,8 +26,8 @@ class QueuePositions:
     """One number for each queue in each column.
 
     Attributes:
-        topics: by number; an empty name: the topic was dropped.
-        owners: topic numbers. ids: queue ids.
+        topics: the names of the topics by number; the name of a dropped topic is empty.
+        owners: the numbers of the queues' topics. ids: queue ids.
         mins: the smallest offset stored. nexts: the offset that the next record gets.
         places: log offset of the record at the smallest offset, -1: unknown.
     """
@@ -68,14 +68,14 @@ class QueuePositions:
 
 
 def checksum(data: bytes) -> int:
-    """The checkpoint's note of a positions file."""
+    """The checksum by which the checkpoint names a positions file."""
     return zlib.crc32(data)
 
 
 def read_positions(
     runtime: Runtime, folder: str, *, log_offset: int, crc: int, queue_file_bytes: int
 ) -> tuple[QueuePositions, int, int] | None:
-    """The positions that the checkpoint names; ``None``: they are missing, or for other files.
+    """The positions that the checkpoint names; ``None``: they are missing, or of queue files of another size.
 
     Returns:
         The positions, which of :data:`NAMES` has them, and the file's size.

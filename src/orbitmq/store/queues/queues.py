@@ -1,8 +1,8 @@
 """All consume queues of a store: their slots in the appender's table, and their files.
 
 While nothing happens in a queue it costs only its slot; its files are opened when they are used, and only a
-limited number at a time. The event loop and the checkpoint's threads both come here: code that touches files
-holds the mutex, for one queue at a time.
+limited number at a time. The event loop and the checkpoint's threads both use this module: code that touches
+files holds the mutex, for one queue at a time.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Queues:
         Returns the file that lacks entries between the ends of its queue, or ``None``.
 
         Args:
-            cut: whether to remove the entries behind.
+            cut: whether to remove the entries behind that end.
             is_stored: whether the log has the record that an entry names.
 
         Raises:
@@ -509,7 +509,7 @@ class Queues:
             return True
 
     def file_moved(self, slots: list[int]) -> None:
-        """Let the files of moved queues show their next offsets.
+        """Bring the files of moved queues to their next offsets.
 
         Raises:
             OSError: the disk refused.
@@ -520,7 +520,7 @@ class Queues:
                     self._writable(slot)
 
     def forget_moved(self, filed: dict[int, int]) -> None:
-        """These moved queues are on the device now, except those moved again meanwhile."""
+        """Forget the moves of these queues, which are on the device, except queues moved again meanwhile."""
         with self._mutex:
             for slot, offset in filed.items():
                 if self.moved.get(slot) == offset:

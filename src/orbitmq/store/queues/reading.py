@@ -18,7 +18,7 @@ from orbitmq.store.queues.reput import TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
-# How many damaged records are logged, each once.
+# The most damaged records that are logged, each once.
 MOST_TOLD = 100
 
 
@@ -109,7 +109,8 @@ class Reader:
         )
 
     def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
-        """Log damage once for each record, as every read meets it. A whole file may be damaged."""
+        """Log damage once for each record, since every read finds it, and up to a limit: a whole file may be
+        damaged."""
         if what in self._told or len(self._told) > MOST_TOLD:
             return
         self._told.add(what)

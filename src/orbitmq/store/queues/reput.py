@@ -12,20 +12,21 @@ from orbitmq.store.queues.queues import Queues
 
 logger = logging.getLogger(__name__)
 
-# Gets properties and store time in ms of a record; gives the number for its consume queue entry.
+# A function of a record's properties and store time in ms: the number for its consume queue entry.
 TagsCodeOf = Callable[[bytes, int], int]
-# Gets slot, queue offset and log offset of a record that does not follow the one before it in its queue, and
-# its size; returns True: try the record again, False: it gets no entry.
+# Decides on a record that does not follow the one before it in its queue, from its slot, queue offset, log
+# offset and size: ``True``: try the record again, ``False``: it gets no entry.
 Settle = Callable[[int, int, int, int], bool]
 
 
 class Reput:
-    """Takes pieces of the log; everything that the dispatcher asks for is done here.
+    """Dispatches pieces of the log, and handles each reason for which the compiled dispatcher stops.
 
     Args:
         codes: topics that keep a number of their own in place of the tags code.
         settle: decides on records that leave a gap or are repeated.
-        found: called with the slot of a queue that was not known, and the queue offset of its first record.
+        found: called with the slot of a queue that was not in the dispatcher's table, and the queue offset of
+            its first record.
     """
 
     def __init__(

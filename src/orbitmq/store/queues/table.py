@@ -93,7 +93,8 @@ class QueueTable:
         return first
 
     def reset_slot(self, slot: int, next_offset: int, min_offset: int) -> None:
-        """The queue's file holds the entries from ``min_offset`` up to ``next_offset``; the ring is empty."""
+        """Set a queue to the entries of its file, from ``min_offset`` up to ``next_offset``; its ring is
+        emptied."""
         base = slot * Q_WIDTH
         self._free_ring(slot)
         self.q[base + Q_NEXT] = next_offset
@@ -221,7 +222,7 @@ class QueueTable:
         return taken
 
     def note_unsaved(self, slot: int) -> None:
-        """The queue's entries did not get into its file: :meth:`take_unsaved` returns it again."""
+        """Note that the queue's file lacks entries: :meth:`take_unsaved` returns the queue again."""
         base = slot * Q_WIDTH
         if self.q[base + Q_UNSAVED] == 0:
             self.q[base + Q_UNSAVED] = 1

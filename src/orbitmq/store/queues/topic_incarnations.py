@@ -28,7 +28,8 @@ class TopicIncarnations:
     Attributes:
         doubtful: whether queues were read from the log, and may hold messages deleted in an earlier run.
         rebuilt: whether all queues were read from the log.
-        ours: whether no RocketMQ broker used the folder since. After one has, creation times prove nothing.
+        ours: whether the folder was last used by OrbitMQ. After a RocketMQ broker used it, creation times
+            prove nothing.
         newest_ms: the latest time of a message when the store was opened. The clock may be behind it.
     """
 
@@ -40,7 +41,7 @@ class TopicIncarnations:
         self._reader = reader
         self._update_clock = update_clock
         self._known: dict[str, Made] = {}
-        # Topics whose queues are checked when another broker sends them once more.
+        # Topics whose queues are checked when another broker sends the topic once more.
         self._awaited: set[str] = set()
         self.doubtful = False
         self.rebuilt = False
@@ -67,14 +68,14 @@ class TopicIncarnations:
         if self.doubtful and self.ours:
             self._empty_older(topic, made, quiet=False)
         elif copies:
-            # A clean stop changes nothing: the last changes may not have been sent again before it.
+            # A clean stop does not prove that the last changes were sent again before it.
             self._awaited.add(topic)
 
     def take(self, topic: str, made: Made) -> None:
         """Note a topic's creation that has just become known.
 
-        If the log reaches the place only now, it may not be the log in which the topic was made. A new link
-        sends the topic once more, which proves that it is.
+        A log shorter than ``made.log_offset`` may not be the log in which the topic was made; so the queues
+        are checked again when a new link sends the topic once more and the log reaches that place.
         """
         news = self._known.get(topic) != made
         if news:
@@ -92,7 +93,7 @@ class TopicIncarnations:
             )
 
     def forget(self, topic: str) -> None:
-        """The topic is deleted."""
+        """Forget the creation of a deleted topic."""
         self._known.pop(topic, None)
         self._awaited.discard(topic)
 
@@ -106,8 +107,8 @@ class TopicIncarnations:
         self._awaited.discard(topic)
         if made.log_offset > self._appender.end:
             self._awaited.add(topic)
-            # Messages put here from now on belong to this topic: their times must show it, whatever our clock
-            # says.
+            # Messages put here from now on belong to this topic: their times must show it, whatever this
+            # broker's clock shows.
             self._appender.now_ms = max(self._appender.now_ms, made.time_ms)
 
     def _next_of(self, slot: int) -> int:

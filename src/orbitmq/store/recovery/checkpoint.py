@@ -26,7 +26,7 @@ _MAGIC = b"orbitmq2"
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Times in ms; offsets in bytes of the log. An offset of ours is -1 when it is unknown.
+    """Times in ms; offsets in bytes of the log. An offset of OrbitMQ's part is -1 when it is unknown.
 
     Without a ``queue_timestamp`` the queues are not complete, whatever files exist; then the offsets are
     valid for the log only.

@@ -24,10 +24,10 @@ _EXPORT = "mqadmin rocksDBConfigToJson"
 
 
 def refuse_foreign(files: Files, root: str) -> None:
-    """Look for such folders below ``root``.
+    """Refuse a store's folder ``root`` with such files.
 
     Raises:
-        StoreError: the text names each folder found, and what to do.
+        StoreError: ``root`` has such files; the text names each folder found, and what to do.
     """
     found = [*_tables(files, root), *_queues(files, root), *_others(files, root)]
     if found:

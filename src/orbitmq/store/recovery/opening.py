@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 # The disk space that a start may need: blocks ahead of the log, consume queues, tables.
 ROOM_BYTES = 4 * ALLOCATE_AHEAD_BYTES
-# The times of a Java broker's checkpoint are those of dispatched records, not of records on the device; it
-# allows for this much itself.
+# The times of a Java broker's checkpoint are those of dispatched records, not of records on the device;
+# RocketMQ's own recovery allows for the same difference.
 THEIR_TIMES_AHEAD_MS = 3000
 
 
@@ -82,7 +82,7 @@ class Opening:
         codes: topics that keep a number of their own in place of the tags code.
 
     Attributes:
-        percent_read: the percentage of the log's part to be read that has been read; ``None`` before the
+        percent_read: how many percent of the bytes that recovery reads have been read; ``None`` before the
             first record.
     """
 
@@ -103,7 +103,7 @@ class Opening:
         self._codes = codes
         self.cancelled = False
         self.percent_read: int | None = None
-        # By slot, the next offsets of queues according to damaged files.
+        # Slots and next offsets of queues, as their damaged files showed them.
         self._ends: list[tuple[int, int]] = []
         self._positions: tuple[QueuePositions, int, int] | None = None
         self._positions_name = -1
@@ -191,10 +191,10 @@ class Opening:
     def _queues_lost(self, checkpoint: Checkpoint) -> bool:
         """Whether the queues have to be rebuilt from the log, whatever their files say."""
         files, root = self._runtime.files, self._config.root
-        # An operator requests that by deleting the folder consumequeue.
+        # An operator requests a rebuild by deleting the folder consumequeue.
         if not files.is_dir(self._config.consume_queue_path):
             return True
-        # They were still being rebuilt when the last run ended.
+        # The queues were still being rebuilt when the last run ended.
         if not checkpoint.queue_timestamp and files.exists(f"{root}/checkpoint"):
             return True
         # A Java broker with enableConsumeQueueExt keeps the tags codes in separate files.
@@ -235,7 +235,7 @@ class Opening:
             write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
 
     def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
-        """Note that queues are on the device only up to ``start``, if our checkpoint says more.
+        """Note that queues are on the device only up to ``start``, if OrbitMQ's checkpoint says more.
 
         Entries behind ``start`` are written again: a power loss before the next checkpoint may destroy them.
         """
@@ -362,7 +362,7 @@ class Opening:
         return files.first
 
     def _is_border(self, offset: int) -> bool:
-        """Whether a record begins there, or the log ends."""
+        """Whether a record begins at ``offset``, or the log ends there."""
         files = self._files
         if not files.count:
             return offset == 0

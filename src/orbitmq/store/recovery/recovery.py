@@ -24,7 +24,7 @@ class StartCancelledError(OrbitError):
 
 
 class _GapError(Exception):
-    """Entries before the starting point are missing: only the whole log has them."""
+    """Entries before the starting point are missing: only a run over the whole log finds them."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Recovery:
         """Scan from ``start``, bring queues up to the log, remove bytes behind its last whole record.
 
         Args:
-            rebuild: index the whole log, whatever the queues say.
+            rebuild: whether to build all queues anew from the whole log.
 
         Raises:
             StartCancelledError: the start was cancelled.

@@ -96,7 +96,7 @@ class _Compiler:
         return SqlError(self._expression, node.at, problem)
 
     def _condition(self, node: Node) -> None:
-        """A condition: true, false or unknown. A property alone is no condition: it is never true."""
+        """Compile a condition: true, false or unknown. A property alone is never true."""
         if isinstance(node, Property):
             self._emit(node)
             self._code.append(layout.CAST)
@@ -265,7 +265,7 @@ class _Compiler:
 
 
 def _is_condition(node: Node) -> bool:
-    """Whether it is a BooleanExpression of RocketMQ: comparisons and logic, and TRUE, FALSE and NULL."""
+    """Whether a node is a BooleanExpression of RocketMQ: a comparison, logic, TRUE, FALSE or NULL."""
     return isinstance(node, _CONDITIONS) or (
         isinstance(node, Constant) and node.kind in (layout.BOOLEAN, layout.NOTHING)
     )

@@ -58,11 +58,12 @@ INTEGER = layout.INTEGER
 LONG = layout.LONG
 DOUBLE = layout.DOUBLE
 
-ILLEGAL = 2  # beside -1, 0 and 1: the two cannot be compared
+ILLEGAL = 2  # an order besides -1, 0 and 1: the two values cannot be compared
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 TEN_TIMES_MORE = LONG_MAX // 10
-# At most this many decimal digits, times or divided by this power of ten or a lower one, are exact.
+# A number of at most so many digits, multiplied or divided by a power of ten up to this one, gives the
+# nearest double in one operation.
 EXACT_DIGITS = 15
 EXACT_POWER = 22
 POWERS = array("d", [10.0**n for n in range(EXACT_POWER + 1)])
@@ -73,7 +74,8 @@ class Matcher:
 
     def __init__(self) -> None:
         if not cython.compiled:
-            # Of the properties that the program names: place in the block, -1: not there; and end.
+            # Where the value of each property that the program names begins in the block (-1: it is absent)
+            # and ends.
             self.starts = [0] * layout.MAX_PROPERTIES
             self.ends = [0] * layout.MAX_PROPERTIES
             # The stack: kind, whole number or place of a text, length of a text, fraction.
@@ -293,7 +295,7 @@ class Matcher:
             self._set(top, order >= 0)
 
     def _order(self, operation: int, left: int, right: int) -> int:
-        """-1, 0, 1 or ILLEGAL."""
+        """The order of two values: -1, 0, 1, or ILLEGAL if they cannot be compared."""
         left_text = self._is_text(left)
         right_text = self._is_text(right)
         if left_text and right_text:
@@ -355,7 +357,7 @@ class Matcher:
         source = self._source(slot)
         at = self.numbers[slot]
         end = at + self.lengths[slot]
-        # After an empty text, another text of the program may begin with a sign.
+        # The bytes behind an empty text belong to another text, which may begin with a sign.
         negative = at < end and source[at] == 0x2D
         if negative or (at < end and source[at] == 0x2B):
             at += 1

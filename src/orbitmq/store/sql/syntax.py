@@ -205,7 +205,8 @@ def parse(expression: str) -> Node:
 
 
 class _MistakeError(Exception):
-    """The error of an impossible part; the callback does not know the whole expression."""
+    """The error of a part of an expression; the parser's callback that raises it does not have the whole
+    text."""
 
     def __init__(self, at: int, problem: str) -> None:
         super().__init__(problem)

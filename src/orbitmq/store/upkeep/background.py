@@ -28,7 +28,7 @@ from orbitmq.store.writable import WriteGate
 
 logger = logging.getLogger(__name__)
 
-# How many queues one thread handles at a time; in between, a stop or other work can come.
+# How many queues one call in a thread saves; between two calls other work gets its turn.
 SAVE_AT_ONCE = 500
 # How often a caller's checkpoint is begun again because a topic was deleted meanwhile.
 CHECKPOINT_TRIES = 5
@@ -52,14 +52,14 @@ class _Written:
 
 
 class Upkeep:
-    """The background of one store.
+    """The background work of one store.
 
     Args:
         update_clock: sets the store time; returns it, ms.
 
     Attributes:
         index: the message index, while the store is open and has one.
-        safe_offset: up to here log and queues are on the device, and the checkpoint says so.
+        safe_offset: the log offset up to which log and queues are on the device according to the checkpoint.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Upkeep:
             self._positions_name = opened.positions_name
 
     def start(self) -> None:
-        """Begin; the store is open."""
+        """Start the background work of the open store."""
         if self.index is not None:
             self._log.wakers.append(self.index.feed.wake)
             self.index.start()
@@ -161,7 +161,7 @@ class Upkeep:
             except OSError as error:
                 logger.error("%s of the store failed, it is tried again: %s", step.__name__, error)
             except Exception:
-                # A bug of ours: log it, and go on flushing and cleaning.
+                # A bug: log it, and go on flushing and cleaning.
                 logger.exception("%s of the store failed, it is tried again", step.__name__)
 
     async def end_index(self) -> int:
@@ -283,7 +283,8 @@ class Upkeep:
             await self._runtime.threads.run(self._queues.file_moved, slots[first : first + SAVE_AT_ONCE])
 
     def checkpoint_now(self) -> None:
-        """As :meth:`checkpoint`, before anything else happens; the next one writes the queues' positions."""
+        """Write a checkpoint without waiting, on the calling thread; the next one writes the queues'
+        positions."""
         self._drops += 1
         self._positions_offset = -1
         self._queues.write_all()
@@ -300,12 +301,12 @@ class Upkeep:
         self.safe_offset = safe
 
     def lower(self, offset: int) -> None:
-        """The log is about to end at ``offset``: note that nothing behind is safe, before it is
-        removed; :meth:`checkpoint_written` has just returned.
+        """Note in the checkpoint that nothing behind ``offset`` is safe, before the log is cut there; the
+        caller has just awaited :meth:`checkpoint_written`.
         """
         self._drops += 1
         self.safe_offset = min(self.safe_offset, offset)
-        # Without an offset the next start uses the times, so they must not say that all is safe.
+        # Without a safe offset the next start uses the times, so these must not say that all is safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
         queues = 0 if self._rebuilt else now
         self._write_checkpoint(
@@ -339,7 +340,7 @@ class Upkeep:
         self._queues_from = self._files.first
 
     async def clean(self) -> None:
-        """One pass of retention; also tries a failed write again when there is room."""
+        """Delete expired files once (retention); also try a failed write again when there is room."""
         try:
             self._clean_log(any_hour=False)
         finally:
@@ -385,7 +386,8 @@ class Upkeep:
         following: int | None = None
         for start in reversed(self._files.starts()[1:]):
             if start >= self._flusher.written:
-                # The log is empty; reading it would need a page, which a full disk in memory does not have.
+                # The file has no record yet; reading it would need a page, which a full disk in memory does
+                # not have.
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:
