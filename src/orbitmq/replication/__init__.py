@@ -1,1 +1,2 @@
-"""Several brokers of one name: copies, quorum, roles. Attached to a broker by ``cluster``."""
+"""Several brokers of one name: copies of log and tables, quorum, roles. ``cluster`` attaches it to a
+broker."""

@@ -1,7 +1,8 @@
 """Settings that all brokers of one name must share, and the warning when they differ.
 
-If they differ, two brokers may do the background work at once, or none: the fence and the lease compute from
-them when a lost leader's right runs out, and which brokers must promise not to lead.
+With different settings two brokers may do the background work at once, or no broker does it: from these
+settings the fence and the lease compute when a lost leader's right runs out, and which brokers must promise
+not to lead.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Comparison:
     """Warns once for each difference.
 
     Attributes:
-        told: the last warning, by the address of the other broker.
+        told: the last warning about each other broker, by its address.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -61,7 +62,7 @@ class Comparison:
 
 
 class HeadCount:
-    """Warns when a name has more brokers than its settings say."""
+    """Warns when more brokers have one name than the setting totalReplicas allows."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 def attach(host: Host) -> Attachment:
     """The extension of a broker that may have replicas.
 
-    A broker that requires keys and has none of its own has no replicas: it could not prove itself to them.
+    A broker that requires keys and has no keys for other brokers has no replicas: it could not prove itself.
     """
     config = host.services.config
     if config.requires_keys and not isinstance(config.inner_client_credentials, Credentials):
@@ -197,7 +197,8 @@ class Replication:
     async def _after_cut(self, end: int) -> None:
         self._replicas.forget()
         self._services.events.publish(LogCut(end))
-        # Read before the master's log is copied: afterwards nothing shows what our log ended with.
+        # The progress was fitted to the new end of the log by LogCut. It is flushed before the master's log
+        # is copied: afterwards nothing shows where this broker's log ended.
         await self._services.persistence.flush(*PROGRESS)
 
     # -- the tables beside it --------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class Replication:
     async def _save(self, *tables: str) -> None:
         await self._services.persistence.flush(*(table for table in tables if table != QUEUE_ENDS))
         if QUEUE_ENDS in tables:
-            await self._services.store.keep_ends()  # the store keeps these in its own files
+            await self._services.store.keep_ends()  # the store keeps the ends of queues in its own files
 
     # -- who leads -------------------------------------------------------------------------------------
 
@@ -273,7 +274,8 @@ class Replication:
         s.to_master.ask, s.to_master.keeps_users = self._passing_on.ask, self._passing_on.keeps_users
         self._finder = MasterFinder(clock, s.config, ha_client, membership.others)
         if not s.config.enable_slave_acting_master:
-            # Without acting masters the name server's answer to a registration is all that a slave knows.
+            # Without acting masters a slave learns its master only from a name server's answer to its
+            # registration.
             s.events.subscribe(MasterNamed, lambda named: self._follow(named.ha_address, named.address))
 
     def _hear_peers(self) -> None:
@@ -304,7 +306,7 @@ class Replication:
         return s.groups.any_known() or not (s.locks.alone or self._membership.took_all())
 
     def _follow(self, ha_address: str | None, master_address: str | None) -> None:
-        # haMasterAddress says where to connect, whatever the name server thinks (BrokerController).
+        # haMasterAddress takes precedence over the address from the name server (BrokerController).
         self._ha_client.follow(self._services.config.ha_master_address or ha_address, master_address)
 
     async def _master_said(self, news: ExchangeBrokerHaInfoRequest) -> bool:

@@ -93,7 +93,7 @@ class ReplicaGate(Component):
         return self._config.slave_timeout_ms
 
     def want(self, offset: int) -> None:
-        """Nothing to do: replicas are sent new bytes at once, even if no caller waits."""
+        """Do nothing: replicas are sent new bytes at once, even if no caller waits."""
 
     def look(self, now: float) -> None:
         self._replicas.judge(now)
@@ -116,7 +116,7 @@ class ReplicaGate(Component):
             self._durability.remove(self)
 
     def moved(self) -> None:
-        """A replica acknowledged more, joined or left."""
+        """Release answers after a replica has acknowledged more, joined or left."""
         if not self._waits:
             return
         refusal, told = self.refusal, self.told

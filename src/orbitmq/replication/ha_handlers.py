@@ -21,24 +21,24 @@ from orbitmq.wire.headers.broker import (
 
 Told: TypeAlias = Callable[[Command], Awaitable[bytes]]
 Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
-# In the answer to a master's announcement (906): whether this broker still leads. RocketMQ's brokers do not
-# know the field.
+# A field of the answer to a master's announcement (906): whether this broker still leads. RocketMQ's brokers
+# neither set nor read it.
 LEADS = "orbitmqLeads"
-# In the answer to a query: the state version of this broker's tables.
+# A field of the answer to a query (906 without a header): the state version of this broker's tables.
 TERM = "orbitmqTerm"
-# In the same answer: the end of its log, flushed or not.
+# A field of the same answer: the end of this broker's log, flushed or not.
 LOG_END = "orbitmqLogEnd"
 
 
 class HaHandlers(HandlerFamily):
-    """Answers members of our group, and administrators.
+    """Answers the requests of this broker's group and of administrators.
 
     Args:
         address: where clients reach this broker.
-        ha_address: gives where followers reach it.
+        ha_address: returns where followers reach this broker.
         pushed: called with a master's announcement (906); returns whether this broker leads afterwards.
         term: gives the state version of this broker's tables.
-        acted: returns the answer to a slave that asks what this one did while it acted.
+        acted: returns the answer to a slave that requests this broker's deliveries as acting master.
     """
 
     def __init__(

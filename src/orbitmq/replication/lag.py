@@ -21,13 +21,13 @@ MAX_SAMPLES = 6000
 
 
 class LagClock:
-    """Tells since when the log has been longer than a given place. Pure."""
+    """Measures since when the log has been longer than a given place. Pure."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, float]] = deque(maxlen=MAX_SAMPLES)
 
     def sample(self, end: int, now_s: float) -> None:
-        """The log ends at ``end`` now."""
+        """Note that the log ends at ``end`` now."""
         if not self._samples:
             self._samples.append((end, now_s))
             return
@@ -83,12 +83,12 @@ class ReplicationLines(Component):
         self._lag.sample(self._store.max_commit_log_offset, self._clock.monotonic())
 
     def begin(self) -> None:
-        """A follower connected: from now on note the time of each write, which a lone broker does not."""
+        """Note the time of each write from now on, since a follower has connected; a lone broker does not."""
         self._sample()
         self._store.on_written(self._sample)
 
     def lines(self) -> Mapping[str, str]:
-        """By RocketMQ's names; followers as JSON by broker id, else by address."""
+        """The lines by RocketMQ's names; followers as JSON by broker id, else by address."""
         now, end = self._clock.monotonic(), self._store.max_commit_log_offset
         self._lag.sample(end, now)
         self._replicas.judge(now)

@@ -18,13 +18,14 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
-# A field of ours: a request passes through one slave only, never in a circle.
+# The field of a request that a slave has passed on: no other slave passes it on again, so it never
+# circulates.
 PASSED_ON = "orbitmqPassedOn"
 TIMEOUT_MS = 1000
 # A returning master leads a moment after its slave has made way.
 LEADS_WITHIN_S = 1.0
 ASK_AGAIN_S = 0.05
-# No client may say for whom it speaks.
+# Fields that a client must not set for another user; they are removed before the request is passed on.
 _NAMES = frozenset({FOR_USER, FOR_HOST, ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 
@@ -32,7 +33,7 @@ class PassingOn(Component):
     """Asks the master whose log is copied now. The client's limit of open requests bounds their number.
 
     Args:
-        gate: of this broker; None: it requires no keys.
+        gate: the gate of this broker; None: it requires no keys.
     """
 
     name = "passing on"
@@ -60,10 +61,10 @@ class PassingOn(Component):
         """The master's answer to a request; ``None`` unless this broker is a slave that is linked with one.
 
         Args:
-            host: of the client.
+            host: the client's address.
 
         Raises:
-            RemotingError: from the answer: the master does not answer (SLAVE_NOT_AVAILABLE).
+            RemotingError: raised by the awaited answer: the master does not answer (SLAVE_NOT_AVAILABLE).
         """
         master = self._ha_client.master_address
         if self._role.role is not Role.SLAVE or not self._ha_client.transferring or master is None:
@@ -71,7 +72,7 @@ class PassingOn(Component):
         return None if PASSED_ON in request.ext else self._ask(master, request, host)
 
     def keeps_users(self) -> bool:
-        """Whether this broker is a slave whose master does not tell it users and rules."""
+        """Whether this broker is a slave whose master does not send it users and rules."""
         link = self._ha_client.link
         return self._role.role is Role.SLAVE and link is not None and link.transferring and not link.sealed
 
@@ -93,13 +94,14 @@ class PassingOn(Component):
             await self._clock.sleep(ASK_AGAIN_S)
 
     def _for(self, request: Command, host: str) -> tuple[RemotingClient, dict[str, str]]:
-        """The client of a request, and its fields. Only what a user has signed is passed on with our keys."""
+        """The client for a request, and its fields. Only a request that a user signed gets this broker's
+        keys."""
         ext = {name: value for name, value in request.ext.items() if name not in _NAMES}
         if self._gate is None:
             return self._signing, ext
         try:
             user = self._gate.identity(request)
         except RemotingError:
-            # It passed as the gate observes. The master judges it as it would a stranger's.
+            # The request passed because the gate only observes. The master treats it as an unsigned request.
             return self._plain, ext
         return self._signing, {**ext, FOR_USER: user.name, FOR_HOST: host}

@@ -16,7 +16,7 @@ from orbitmq.errors import OrbitError
 # The mark while no answer waits for replicas: above every offset.
 EVERYTHING = 1 << 62
 NOTHING_OWED = -1.0
-# A follower looks four times in its period whether its next report is due.
+# How late a report may be, in periods: a follower checks four times a period whether its report is due.
 LATEST_REPORT = 1.25
 
 
@@ -91,10 +91,11 @@ class ReplicaState:
 
     Attributes:
         replica: the broker behind it, see ``Replicas.connected``.
-        received, durable: its last report; -1 before the first one.
-        in_sync: whether it counts, and has not missed the time of a report: a replica that has everything
-            counts until it lacks bytes again, though it may be dead meanwhile.
-        silent_s: for how long nothing came, if that is too long; it lacks bytes or owes a report.
+        received, durable: the replica's last report; -1 before the first one.
+        in_sync: whether the replica counts and no report is overdue: a replica that has everything counts
+            until it lacks bytes again, though it may be dead meanwhile.
+        silent_s: for how long nothing has arrived from a replica that lacks bytes or owes a report; 0: not
+            too long.
     """
 
     replica: Hashable
@@ -111,7 +112,7 @@ class _Link:
         self.durable = -1
         self.heard = heard
         self.spoke = heard
-        # Since when it is known to lack bytes; below 0: it has everything.
+        # Since when the replica is known to lack bytes; below 0: it has everything.
         self.owes_since = NOTHING_OWED
         self.silent = False
         self.in_sync = False
@@ -175,7 +176,7 @@ class Replicas:
     # -- called by the HA port -------------------------------------------------------------------------
 
     def connected(self, link: Hashable, replica: Hashable, now: float) -> None:
-        """A replica's connection is up. It counts with its first report.
+        """Add a replica's connection. It counts with its first report.
 
         Args:
             link: the connection.
@@ -185,7 +186,7 @@ class Replicas:
         self._links[link] = _Link(replica, now)
 
     def reported(self, link: Hashable, received: int, durable: int, now: float) -> None:
-        """The replica has everything below ``received``, and below ``durable`` on its device.
+        """Note that a replica has everything below ``received``, and below ``durable`` on its device.
 
         Raises:
             ReportError: the report is negative, ahead of the log, behind the last one, or claims more on the
@@ -213,7 +214,7 @@ class Replicas:
             self.judge(now)
 
     def forget(self) -> None:
-        """Begin anew: our log was cut, so earlier reports may concern records that are gone."""
+        """Forget all reports: this log was cut, so they may concern records that are gone."""
         self._links.clear()
         self._reached = 0
         self._decide()

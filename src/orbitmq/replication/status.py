@@ -13,7 +13,7 @@ from orbitmq.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo,
 
 
 class ReplicationStatus:
-    """Reads the state of the HA port and of the link to our master.
+    """Reads the state of the HA port and of the link to the master.
 
     Attributes:
         master_flush_offset: the end of the master's log, as an administrator has set it.
@@ -64,7 +64,7 @@ class ReplicationStatus:
         }
 
     def unready(self) -> Sequence[str]:
-        """Why clients should not read here: this slave gets nothing from a master."""
+        """Why clients should not read here: this slave is not linked with a master."""
         ha_client = self._ha_client
         if self._role.role is not Role.SLAVE or ha_client.transferring:
             return ()

@@ -1,1 +1,1 @@
-"""Messages that an acting master delivers: they go to masters of other groups."""
+"""Sends the messages that an acting master delivers to masters of other groups."""

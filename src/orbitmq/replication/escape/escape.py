@@ -27,7 +27,8 @@ from orbitmq.wording import counted
 
 log = logging.getLogger(__name__)
 
-# Added to slaveTimeout: the other master answers only when its replicas have the message, or are late.
+# Added to slaveTimeout as the limit of a send: the other master answers only when its replicas have the
+# message or slaveTimeout has passed.
 ANSWER_MARGIN_MS = 1000
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -40,7 +41,7 @@ MAX_MESSAGES = 1024
 MAX_BYTES = 64 * 1024 * 1024
 # How long a route to another master is kept.
 ROUTE_SECONDS = 30.0
-# Any other route is asked for once in this time, however many messages wait for it.
+# A route that is not kept is requested at most once in this time, however many messages wait for it.
 ASK_AGAIN_S = 1.0
 # How long to wait for messages being sent when this broker stops delivering.
 SETTLE_SECONDS = 3.0
@@ -79,18 +80,18 @@ class Escaping:
             raise
 
     def arrived(self, status: PutStatus) -> None:
-        """Another master has stored the message."""
+        """Note that another master has stored the message."""
         if not self.status.done():
             self.status.set_result(status)
             self._sent()
 
     def called_back(self) -> None:
-        """The task that sends the message has ended."""
+        """Note that the task that sends the message has ended."""
         self.status.cancel()
 
 
 class Escape(Component):
-    """Brings messages to other masters. Nothing is skipped and nothing given up (behaviours ES-10, TX-05).
+    """Sends messages to other masters. No message is skipped or given up (behaviours ES-10, TX-05).
 
     The pause after a failed try doubles up to :data:`LONGEST_PAUSE_S`; each try takes another master than the
     one before, if there is one. When a master comes back all pauses end. Messages stored out of order may be
@@ -235,7 +236,8 @@ class Escape(Component):
     async def _try(
         self, escaping: Escaping, tried: str, *, helped: bool
     ) -> tuple[PutStatus | None, str, str]:
-        """One try: the status when a master has the message, which master was tried, and what went wrong."""
+        """Try one master; returns the status if that master has the message, which master was tried, and what
+        failed."""
         message = escaping.message
         found, problem = await self._targets(message.topic, helped=helped)
         if not found:
@@ -261,7 +263,7 @@ class Escape(Component):
         """Masters of other groups that take the topic's messages, or the reason why there are none (ES-07).
 
         Args:
-            helped: the known route worked and may be used again.
+            helped: whether a kept route may be used: no send of this message has failed.
         """
         problem = f"no other master takes messages of topic {topic}"
         for age_s in (ROUTE_SECONDS, ASK_AGAIN_S) if helped else (ASK_AGAIN_S,):
@@ -274,7 +276,8 @@ class Escape(Component):
         return (), problem
 
     def _limit(self, topic: str, properties: Mapping[str, str]) -> int | None:
-        """The most deliveries of a retry message, sent along as the other master may not know its group."""
+        """The most deliveries of a retry message, sent along because the other master may not have its
+        group."""
         if not topic.startswith(reserved.RETRY_PREFIX):
             return None
         own = whole_number(properties.get(property_names.MAX_RECONSUME_TIMES, ""), INT32)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
 DEFAULT_TOPIC_QUEUES = 8
-# Properties that made the message wait in this log; if one were sent along, it would wait once more (TX-04).
+# Properties that made the message wait in this log; sent along, they would make it wait once more (TX-04).
 _PLACES = frozenset(
     {
         property_names.REAL_TOPIC,
@@ -97,8 +97,8 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
     removed = {property_names.WAIT} | _PLACES
     if not half:
         # The delay of a half message begins when its transaction is committed. A committed message still
-        # carries the half message's mark in the log; sent with that mark, the other master would take it for
-        # a half message.
+        # carries the half message's mark in the log; with that mark the other master would take it for a half
+        # message.
         removed |= _TIMES | {property_names.TRANSACTION_PREPARED}
     kept = {name: value for name, value in properties.items() if name not in removed}
     slot_ms = whole_number(properties.get(property_names.TIMER_OUT_MS, ""))
@@ -112,7 +112,8 @@ def outward(message: NewMessage, properties: Mapping[str, str]) -> tuple[NewMess
 
 
 def _deliver_at(slot_ms: int, wanted: str) -> str:
-    """When a slot's message is due: as its producer asked, else when its slot's second ends; never before."""
+    """The delivery time of a slot's message: the time that its producer requested if that lies in the slot's
+    second, else the end of that second."""
     end = latest_ms(slot_ms)
     asked = whole_number(wanted)
     return str(asked) if asked is not None and slot_ms < asked <= end else str(end)
@@ -126,7 +127,7 @@ def request(
     limit: int | None,
     queue: int,
 ) -> SendMessageV2Request:
-    """The send of a message that :func:`outward` gave (ES-03).
+    """The request that sends a message made by :func:`outward` (ES-03).
 
     Args:
         group: the producer group for a message that names none.

@@ -1,1 +1,2 @@
-"""The link between a master and its followers: bytes of the log one way, how far they came the other."""
+"""The link between a master and its followers: bytes of the log in one direction, acknowledgements in the
+other."""

@@ -1,14 +1,14 @@
-"""Finds the last record that two logs have in common, with few questions. No I/O: the caller asks and reads.
+"""Finds the last record that two logs have in common, with few requests. No I/O: the caller sends the
+requests and reads the log.
 
 A log is only appended to, or cut at its end. Two logs that have the same record at the same place have it
-from one broker, which stored it behind all that is before it: up to there they are the same. So the last
-common record is searched by halves, or rather by many places at once. The bytes do not prove that. A record
-says at which place it lies, which number it has in its queue, in which millisecond it was stored, under
-which address, and the checksum of its body. For it to be in two logs that differ before it, two brokers, or
-one before and after it lost its last records, would have to store one body at the same byte, number and
-millisecond.
+from one broker, which stored it behind all earlier records: up to that record the logs are the same. So the
+last common record is found by bisection, with many places in each request. Equal bytes are no strict proof. A
+record holds its place in the log, its queue offset, its store time in ms, the address of its broker and the
+checksum of its body. To be in two logs that differ before it, it would have to be stored twice, by two
+brokers or by one before and after it lost its last records, at the same byte, queue offset and millisecond.
 
-Only records tell this. The blanks at the end of files and the middles of equal bodies are the same in logs
+Only whole records count. Blanks at the end of files and the middles of equal bodies are also the same in logs
 that differ before them.
 """
 
@@ -38,8 +38,8 @@ class BlockAnswer(NamedTuple):
     """The other broker's answer.
 
     Attributes:
-        matched: its log has the block of this number, and none before it; -1: none.
-        begin, end: of its log.
+        matched: the number of the first block that its log has too; -1: it has none of them.
+        begin, end: the bounds of its log.
     """
 
     matched: int
@@ -78,11 +78,11 @@ class Agreement:
     """One follower's search: first its last record, then the beginnings of its files, then inside one file.
 
     Args:
-        begin, end: of the follower's log, bytes; ``end`` is behind a whole record or blank.
-        file_bytes: the size of log files, of both logs.
-        records: of the follower's log.
-        ask: asks which of some of the follower's blocks, the highest first, is the first that the other log
-            has too.
+        begin, end: the bounds of the follower's log, bytes; ``end`` is behind a whole record or blank.
+        file_bytes: the size of the files of both logs.
+        records: reads records of the follower's log.
+        ask: sends blocks of the follower's log, the highest first, and returns which of them is the first
+            that the other log has too.
     """
 
     def __init__(self, begin: int, end: int, file_bytes: int, records: Records, ask: Ask) -> None:
@@ -100,10 +100,12 @@ class Agreement:
         self._floor = -1
 
     async def find(self) -> int:
-        """Where the log has to end so that all of it is common: behind a record or blank, or at its begin.
+        """Where the log has to end so that all of it is common: behind a record or blank, or at its
+        beginning.
 
         Raises:
-            LinkError: the other log has deleted its oldest files meanwhile, perhaps those just compared.
+            LinkError: the other broker has deleted its oldest log files meanwhile, perhaps those just
+                compared.
         """
         last = await self._records.last(self._end)
         await self._compare([last] if last is not None else [])
@@ -113,7 +115,7 @@ class Agreement:
         return await self._behind_same()
 
     async def _compare(self, spans: Sequence[Span]) -> None:
-        """Ask for records, the highest first."""
+        """Ask which of these records the other log has, the highest first."""
         self._there = there = await self._ask([block(span) for span in spans])
         if self._floor < 0:
             self._floor = self._border(max(self._begin, there.begin))

@@ -27,7 +27,7 @@ class ReportReader:
     """A master's end: reads a slave's reports.
 
     Attributes:
-        reported: the last one, -1 before the first.
+        reported: the last report, -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class ReportReader:
         """The reports that are complete now.
 
         Args:
-            limit: the end of what the slave can have; a higher report is an error.
+            limit: the end of the log that the slave can have; a higher report is an error.
 
         Raises:
-            LinkError: a report is negative, goes back, or claims more than there is.
+            LinkError: a report is negative, lower than the one before, or higher than ``limit``.
         """
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
@@ -111,7 +111,7 @@ def check_piece(offset: int, size: int, expected: int, file_bytes: int) -> None:
     """Refuse a piece of the log that cannot be right.
 
     Raises:
-        LinkError: it says what is wrong.
+        LinkError: the piece is impossible; the text names the reason.
     """
     if not 0 <= size <= MAX_DATA_BYTES:
         raise LinkError(f"it sends a piece of {size} bytes, possible are 0 to {MAX_DATA_BYTES}")

@@ -1,8 +1,8 @@
-"""Tells whether a connecting broker is linked already: a network cut may leave half a link (no I/O).
+"""Decides whether a new link replaces an older one: a network cut may leave one end of a link open (no I/O).
 
 A process follows over one link at a time. Another process with the same id and address normally has replaced
 the first one. If the first one connects again, both are alive and share an address by mistake, as two
-containers may. They must not end each other's links for ever.
+containers may. The two must not end each other's links for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares the log of a RocketMQ broker with ours, before its HA port is connected.
+"""Compares the log of a RocketMQ broker with this broker's, before its HA port is connected.
 
 Over that port a master sends whatever its log has behind the reported end, so a follower whose last records
 differ would never notice. VIEW_MESSAGE_BY_ID (33) gives a record by its place in the log.
@@ -25,11 +25,11 @@ class Comparing:
         self._truncation = truncation
 
     async def agree(self, master: Inquiry, settings: Mapping[str, str]) -> None:
-        """Set aside our records that the master lacks.
+        """Set aside this broker's records that the master lacks.
 
         Raises:
-            LinkError: it is not a master to follow, or the two logs have no record in common.
-            TransportError: it does not answer.
+            LinkError: the master must not be followed, or the two logs have no record in common.
+            TransportError: the master does not answer.
             OSError, StoreError: the disk refused.
         """
         self._check_settings(master.address, settings)
@@ -55,7 +55,8 @@ class Comparing:
             await self._truncation.cut(common, end, master.address)
 
     async def _begin_with(self, member: Inquiry, first: int) -> None:
-        """Take the first record of a member's log: our empty log is to be restored from there.
+        """Store the first record of a member's log, so that this broker's empty log is restored from its
+        place on.
 
         RocketMQ's broker sends its last file to a follower that reports 0, else everything from the reported
         place on.

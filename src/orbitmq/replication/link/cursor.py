@@ -10,7 +10,7 @@ class Cursor:
     """The place in the log from which one follower is sent the next bytes.
 
     Attributes:
-        position: everything below was handed out.
+        position: the log offset of the next bytes.
     """
 
     def __init__(self, store: CopiedLog, position: int) -> None:
@@ -19,7 +19,7 @@ class Cursor:
 
     @property
     def behind(self) -> int:
-        """How many bytes the follower has not been sent yet."""
+        """How many bytes of the log have not been sent to the follower yet."""
         return self._store.max_commit_log_offset - self.position
 
     def take(self, most: int) -> tuple[int, FilePart] | None:

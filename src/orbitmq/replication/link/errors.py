@@ -14,10 +14,10 @@ class RefusedError(LinkError):
 
 
 class UnprovenError(RefusedError):
-    """A follower does not prove that it is a broker of ours.
+    """A follower does not prove that it has the keys of a user of this broker.
 
     Attributes:
-        claimed: the user whose keys it says it has.
+        claimed: the user whose keys the follower claims to have.
     """
 
     def __init__(self, text: str, claimed: str) -> None:
@@ -26,4 +26,4 @@ class UnprovenError(RefusedError):
 
 
 class OwnEndCountsError(LinkError):
-    """The log to be copied differs from ours, and ours is the one to keep (PO-26)."""
+    """The log to be copied differs from this broker's log, which is the one to keep (PO-26)."""

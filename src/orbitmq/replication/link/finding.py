@@ -13,7 +13,8 @@ from orbitmq.runtime.seam import Clock
 
 
 class MasterFinder(Component):
-    """Looks each second at the members while there is no link; RocketMQ waits up to 30 s (rows NR-14, PO-15).
+    """Requests the members each second while there is no link; RocketMQ's slave waits up to 30 s (rows NR-14,
+    PO-15).
 
     Args:
         members: gives the other living brokers of this name, by id.

@@ -1,4 +1,4 @@
-"""A follower's end of one link: appends the bytes that arrive, and reports its end."""
+"""A follower's end of one link: appends the bytes that arrive, and reports the end of its log."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     Attributes:
         address: the master's HA port.
-        transferring: the master has been told from where to send.
+        transferring: whether the master has been sent the place from which to send its log.
         last_read, last_write: monotonic seconds.
-        tells_durable: its reports also say what is on the device, besides what has arrived.
+        tells_durable: whether reports also contain the end on the device, besides the end received.
         copied_to: the end of the master's log when this link began; up to there the log is flushed as it
             arrives. One flush of half a second's bytes would block a processor for 10 ms.
     """
@@ -62,7 +62,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     async def _begin(self) -> None:
-        """Tell the master from where to send the log."""
+        """Send the master the place from which to send its log."""
 
     @abstractmethod
     def _take(self, data: memoryview) -> None:
@@ -74,7 +74,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _report(self, received: int, durable: int) -> None:
-        """Report the end of our log, if it changed."""
+        """Report the end of this log, if it changed."""
 
     @abstractmethod
     def _repeat(self) -> None:
@@ -128,7 +128,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._pieces.append(piece)
 
     def _append(self) -> None:
-        """Store the collected pieces: one write and one dispatch for all that one read brought."""
+        """Store the collected pieces: one write and one dispatch for all pieces of one read from the
+        network."""
         pieces = self._pieces
         if pieces:
             self._pieces = []
@@ -171,7 +172,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.abort()
 
     async def _copy(self) -> None:
-        """Start the link; with ASYNC_FLUSH then report what became durable without a request."""
+        """Start the link; with ASYNC_FLUSH then report the durable end as the store flushes on its own
+        schedule."""
         try:
             await self._begin()
             log.info("following %s from %d on", self.address, self._store.received_offset)
@@ -185,7 +187,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._mistake(error)
 
     def _mistake(self, error: Exception) -> None:
-        """Our code failed while it handled frames: log it and end the link, as the order is broken."""
+        """Handle a bug in the handling of frames: log it and end the link, as the order of frames is
+        broken."""
         log.exception("link to %s", self.address)
         self.end(LinkError(f"what it sent could not be taken: {error!r}"))
 

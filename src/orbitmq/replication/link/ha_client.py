@@ -1,4 +1,4 @@
-"""A slave's end of the link: asks its master for the log behind what it has, for ever."""
+"""A slave's end of the link: copies its master's log from the end of its own on, and reconnects for ever."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ class HaClient(Component):
             retried.
 
     Attributes:
-        connected: a connection to the master's HA port is open.
-        transferring: the master has been told from where to send.
-        own_end_counts: the followed broker's log differs from ours, so it is not copied.
-        master_flushed: the flushed end of the master's log when it was first asked, with
+        connected: whether a connection to the master's HA port is open.
+        transferring: whether the master has been sent the place from which to send its log.
+        own_end_counts: whether the followed broker's log differs from this one, which is kept; it is not
+            copied.
+        master_flushed: the flushed end of the master's log at this broker's first request, with
             syncMasterFlushOffsetWhenStartup; else 0.
     """
 
@@ -158,7 +159,7 @@ class HaClient(Component):
                 self._failures += 1
                 self._say("cannot follow %s: %s", whom, error)
             except Exception:
-                # A bug of ours: log it, and go on copying.
+                # A bug: log it, and go on copying.
                 self._failures += 1
                 log.exception("following %s failed", whom)
             try:
@@ -194,7 +195,7 @@ class HaClient(Component):
         """Copy the master's log until this broker ends the link.
 
         Raises:
-            OSError, TransportError: it broke, or could not be made.
+            OSError, TransportError: the link broke, or could not be made.
             LinkError, StoreError: as ``FollowerLink.run``.
         """
         # Checked before the greeting: after it this follower counts as a replica, and senders wait for it.
@@ -224,7 +225,8 @@ class HaClient(Component):
                 self._failures, self._said = 0, ""
 
     async def _is_named(self) -> bool:
-        """Whether to follow the HA port: its broker is known, or cannot be. ``False``: follow another port.
+        """Whether to follow the HA port: its broker is known, or cannot become known. ``False``: follow
+        another port.
 
         A name server names the master within one look. A link before that would copy from whatever broker is
         at haMasterAddress, and only from its last file on.
@@ -260,7 +262,7 @@ class HaClient(Component):
         """Connect, with a handshake if brokers speak TLS; RocketMQ's HA port has none.
 
         Raises:
-            OSError: it is not there, or TLS failed.
+            OSError: nothing listens at the port, or TLS failed.
         """
         network, tls = self._runtime.network, self._config.tls.client()
         if tls is None or isinstance(link, ClassicFollowerLink):
@@ -285,8 +287,8 @@ class HaClient(Component):
         """How to follow: the kind of link, and the master's HA port.
 
         Raises:
-            LinkError: this is not a master to follow.
-            TransportError: it does not answer.
+            LinkError: the master must not be followed.
+            TransportError: the master does not answer.
             OSError, StoreError: the disk refused.
         """
         if self.master_address is None:

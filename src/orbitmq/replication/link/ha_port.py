@@ -33,10 +33,12 @@ from orbitmq.transport.seats import Seats
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 4096
-# Of maxConnections, which leaves the store its descriptors: the HA port must not use these up instead.
+# The HA port's share of maxConnections is one part in this many. maxConnections leaves the store its
+# descriptors; without a share the HA port could use these up.
 SHARE = 8
 LEAST_CONNECTIONS = 16
-# A broker of this name has one or two: a stranger must not keep it out.
+# The most connections of one address. A broker of this name has one or two; the limit keeps a stranger from
+# taking all connections.
 MOST_OF_ONE = 64
 CHECKS_PER_INTERVAL = 4
 # The same refusal is logged again only after this time.
@@ -56,7 +58,7 @@ class HaPort(Component):
         tls: the broker's TLS; OrbitMQ's followers may use it, RocketMQ's cannot.
 
     Attributes:
-        connections: those open now.
+        connections: the open connections.
     """
 
     name = "HA port"
@@ -84,14 +86,15 @@ class HaPort(Component):
         pace = Pace(runtime.clock, config)
         self.shared = HaPortParts(runtime.clock, config, store, pace, replicas, peers, identity, keys)
         self.connections: dict[HaConnection, None] = {}
-        # Connections over which the log is sent: a thousand others must cost a batch of messages nothing.
+        # Connections over which the log is sent: a thousand other connections must not slow down a batch of
+        # messages.
         self._followers: tuple[HaConnection, ...] = ()
         self._come_again = ComeAgain()
         self._refusals: dict[str, float] = {}
         self._allowed = networks_of(config.ha_allowed_peers)
         self._on_follower = on_follower
         self.refused = on_refused
-        # A slave of RocketMQ says nothing before its first heartbeat.
+        # A slave of RocketMQ sends nothing before its first heartbeat.
         first_s = config.ha_housekeeping_interval_ms / 1000
         self._seats = Seats()
         self._entrance = Entrance(
@@ -147,7 +150,7 @@ class HaPort(Component):
             connection.look_after(now)
 
     def allows(self, host: str) -> bool:
-        """Whether haAllowedPeers lets this address connect; says so in the log if not."""
+        """Whether haAllowedPeers lets this address connect; a refusal is logged."""
         if not self._allowed:
             return True
         address = address_of(host)
@@ -160,7 +163,8 @@ class HaPort(Component):
         return False
 
     def needs_keys(self) -> str:
-        """Why a follower that speaks RocketMQ's protocol, which has no keys, gets nothing; empty: it does."""
+        """Why the log is not sent to a follower with RocketMQ's protocol, which has no keys; empty: it is
+        sent."""
         if self._allowed or not self.shared.keys.required:
             return ""
         return (
@@ -186,7 +190,8 @@ class HaPort(Component):
         self._on_follower()
 
     def _end_older(self, connection: HaConnection) -> None:
-        """A broker has connected: close its older link, of which a network cut may have left our half."""
+        """Close the older link of a broker that has connected: a network cut may have left this end of it
+        open."""
         for older in list(self.connections):
             if older is connection:
                 return
@@ -223,7 +228,7 @@ class HaConnection(asyncio.Protocol):
 
     Attributes:
         address: the follower's end of the connection, host:port.
-        end: our end of the link, once the follower's protocol is known.
+        end: this broker's end of the link, once the follower's protocol is known.
     """
 
     def __init__(self, port: HaPort) -> None:
@@ -305,7 +310,7 @@ class HaConnection(asyncio.Protocol):
             self.cut_off(str(error))
             return
         except Exception as error:
-            # A bug of ours: log it and close the connection, as the order of frames is broken.
+            # A bug: log it and close the connection, as the order of frames is broken.
             log.exception("link from %s", self.address)
             self.cut_off(f"what it sent could not be taken: {error!r}")
             return
@@ -327,7 +332,7 @@ class HaConnection(asyncio.Protocol):
     # -- from the port ---------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Something may have been written."""
+        """Send the follower new bytes of the log, if any were written."""
         sender = self.end.sender if self.end is not None else None
         if sender is None:
             return
@@ -354,7 +359,7 @@ class HaConnection(asyncio.Protocol):
         return self._port.needs_keys()
 
     def cut_off(self, why: str, *, tell: bool = True) -> None:
-        """End the connection and say why; what was written to it before still goes out."""
+        """End the connection and log why; bytes written to it before are still sent."""
         if tell:
             self._port.complain(self, why)
         if self._transport is not None and self.sender is None:

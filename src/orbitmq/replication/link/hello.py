@@ -17,27 +17,30 @@ MAX_MARKS = 4096
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """How one side of a link introduces itself.
+    """The greeting of one side of a link.
 
     Attributes:
-        cluster, group, broker_id, address: of the broker; the address is that for clients.
+        cluster, group, broker_id, address: of the sender; the address is that for clients.
         run: a random value, new at each start.
         role: a value of ``Role``.
-        term: a master of a lower term is not followed, unless it is isolated, or a returning master follows.
+        term: of the sender's tables. A follower does not follow a master of a lower term, unless that master
+            is isolated or the follower is a returning master.
         file_bytes: the size of log files.
-        begin, end: of the log.
-        marks: a follower's: blocks of its log that begin with a record, the highest first.
-        matched: a master's answer: which of the marks is the first that its log has too, -1: none.
-        start: a follower's: send the log from here on; -1: not yet.
-        refusal: a master's: why it will not send its log.
-        copies_back: a master's: it first copies what only a follower has, before it stores anything else.
+        begin, end: the bounds of the sender's log.
+        marks: from a follower: blocks of its log that begin with a record, the highest first.
+        matched: from a master: which of the marks is the first that its log has too, -1: none.
+        start: from a follower: the place from which to send the log; -1: do not send it yet.
+        refusal: from a master: why it does not send its log.
+        copies_back: from a master: whether it copies the records that only a follower has before it stores
+            others.
         alike: settings that both must share (``replication.alike``); a broker of an older build sends none.
-        keeps_own: a master's: if a follower's log differs, the master keeps its own end, even if it is
-            shorter.
-        user: a follower's: whose keys it has; empty: it proves nothing.
+        keeps_own: from a master: whether it keeps its own log's end if a follower's log differs, even if its
+            own is shorter.
+        user: from a follower: the user whose keys it has; empty: it proves nothing.
         number, proof: see :mod:`orbitmq.replication.link.proof`.
-        seals: tables are sealed if both sides do so and have proved themselves. Builds that record no last
-            changes of users know the field by another name: they are sent no users.
+        seals: whether the sender seals tables; they are sealed if both sides do and have proved themselves.
+            Builds that record no last changes of users have another name for this field, so they are sent no
+            users.
     """
 
     cluster: str
@@ -85,7 +88,7 @@ class Hello(msgspec.Struct, frozen=True):
         return hello
 
     def refuses(self, other: Hello) -> str:
-        """Why the broker that sent this hello cannot be linked with ours; empty: it can."""
+        """Why the broker that sent ``other`` cannot be linked with this one; empty: it can."""
         if other.run == self.run:
             return f"{other.address} is this broker itself"
         if (other.cluster, other.group) != (self.cluster, self.group):

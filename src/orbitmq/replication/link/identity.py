@@ -1,4 +1,4 @@
-"""How this broker introduces itself to the others of its name."""
+"""Makes the greeting that this broker sends to others of its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BrokerIdentity:
 
     Attributes:
         run: a random value of this start.
-        comparison: compares our settings with those of linked brokers.
+        comparison: compares this broker's settings with those of linked brokers.
     """
 
     def __init__(

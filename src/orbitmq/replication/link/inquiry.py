@@ -23,7 +23,7 @@ class Inquiry:
     """Questions to one master.
 
     Raises:
-        TransportError: it does not answer.
+        TransportError: the master does not answer.
     """
 
     def __init__(self, client: RemotingClient, address: str) -> None:
@@ -34,8 +34,8 @@ class Inquiry:
         """The master's HA port and protocols (906); all empty when it does not know the request (4.x).
 
         Raises:
-            LinkError: it is starting or stopping. That is an error, as an empty answer would make us follow
-                it over a classic link.
+            LinkError: the master is starting or stopping. That is an error, as an empty answer would make
+                this broker follow it over a classic link.
         """
         answer = await self._client.request(self.address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
         if answer.code in _NOT_NOW:
@@ -67,7 +67,8 @@ class Inquiry:
         """The record at a place of the master's log, ``None`` when the master says that there is none.
 
         Raises:
-            LinkError: it gave no such answer, as when it is busy. That does not mean that its log differs.
+            LinkError: the master gave neither answer, for example because it is busy. That does not mean that
+                its log differs.
         """
         command = ViewMessageByIdRequest(offset=offset).command()
         answer = await self._client.request(self.address, command, TIMEOUT_MS)

@@ -24,7 +24,7 @@ from orbitmq.replication.replicas import Replicas
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
-# How much is buffered for a follower that has not introduced itself yet.
+# The most bytes that a follower may send before the log is sent to it.
 MAX_HELLO_BYTES = 1 << 20
 
 
@@ -43,7 +43,7 @@ class HaPortParts:
 
 
 class MasterEnd(Protocol):
-    """One follower.
+    """The master's end of the link to one follower.
 
     Attributes:
         sender: sends the log to the follower; ``None`` until the follower has said from which place.
@@ -80,7 +80,8 @@ def _sender(
 
 
 class ClassicMaster:
-    """A follower that speaks RocketMQ's protocol. It does not name itself, so each address has one vote.
+    """The end of a link to a follower that speaks RocketMQ's protocol. It does not name itself, so each
+    address has one vote.
 
     Args:
         host: the follower's address.
@@ -122,11 +123,11 @@ class ClassicMaster:
 
 
 class StreamMaster:
-    """A follower of OrbitMQ.
+    """The end of a link to a follower of OrbitMQ.
 
     Attributes:
-        hello: its last greeting; ``None`` before the first.
-        checked: whether it has proved to be a broker of ours.
+        hello: the follower's last greeting; ``None`` before the first.
+        checked: the check of the follower's proof that it has the keys.
     """
 
     is_master = False

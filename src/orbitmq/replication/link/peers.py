@@ -1,4 +1,4 @@
-"""The linked brokers of our name, as the other parts of replication see them."""
+"""The linked brokers of this broker's name, as the other parts of replication see them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class PeerLink(Protocol):
 
     Attributes:
         broker_id, address: the peer's.
-        is_master: this broker copies the peer's log; else the peer copies ours.
-        sealed: both have proved that they have the keys, and the tables that they exchange are encrypted.
+        is_master: whether this broker copies the peer's log; else the peer copies this broker's.
+        sealed: whether both sides have proved that they have the keys, and tables are sent encrypted.
     """
 
     @property
@@ -37,7 +37,7 @@ class PeerLink(Protocol):
 
 Receiver: TypeAlias = Callable[[PeerLink, bytes], object]
 Watcher: TypeAlias = Callable[[PeerLink, bool], object]
-# Broker id, address, where its log ends, and its term.
+# Called with broker id, address, end of the log and term of a broker that asks to follow.
 Greeting: TypeAlias = Callable[[int, str, int, int], object]
 
 
@@ -67,21 +67,21 @@ class Peers:
         self._watchers.append(watcher)
 
     def on_greeting(self, listener: Greeting) -> None:
-        """Call ``listener(broker_id, address, log_end, term)`` when a broker asks to follow us."""
+        """Call ``listener(broker_id, address, log_end, term)`` when a broker asks to follow this one."""
         self._greetings.append(listener)
 
     def on_longer(self, listener: Callable[[int, str], object]) -> None:
-        """Call ``listener(broker_id, address)`` when a broker connects whose log continues ours."""
+        """Call ``listener(broker_id, address)`` when a broker connects whose log continues this one's."""
         self._longer.append(listener)
 
     # -- for the two ends of a link --------------------------------------------------------------------
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A broker wants to follow us; whether it may is not decided yet."""
+        """Report a broker that asks to follow this one; whether it may is not decided yet."""
         tell(self._greetings, broker_id, address, log_end, term)
 
     def longer(self, broker_id: int, address: str) -> None:
-        """A broker that wants to follow us has all of our log, and more."""
+        """Report a broker that asks to follow this one and has all of its log, and more."""
         tell(self._longer, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:

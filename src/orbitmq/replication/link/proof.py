@@ -1,7 +1,7 @@
 """How two brokers of a name prove to each other that they have the keys of one user. No I/O.
 
-Each side signs a number that the other one has just drawn, so a recording of a greeting is worth nothing.
-What follows on the connection is not signed: without TLS, an attacker that can change the traffic may take a
+Each side signs a number that the other side has just drawn, so a recorded greeting proves nothing. What
+follows on the connection is not signed: without TLS, an attacker that can change the traffic may take a
 broker's place. Only frames of tables are sealed (:mod:`orbitmq.replication.link.sealing`).
 """
 
@@ -28,11 +28,11 @@ class Keyring:
 
     Args:
         own: innerClientAuthenticationCredentials; None: this broker can prove nothing.
-        users: of this broker; None: it requires no keys.
+        users: the users of this broker; None: it requires no keys.
         enforces: whether a peer without a proof is refused.
 
     Attributes:
-        seals: whether this broker seals tables for a peer that has proved itself and does so, too.
+        seals: whether this broker seals tables for a peer that has proved itself and seals its own, too.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Keyring:
         return self.users is not None and self._enforces()
 
     def number(self) -> str:
-        """A number for one greeting. Only a broker with our secret could guess it."""
+        """A number for one greeting. Only a broker with the same secret could guess it."""
         drawn = self._random.randbytes(NUMBER_BYTES)
         secret = b"" if self.own is None else _bytes_of(self.own.secret_key)
         return hmac.digest(secret, drawn, "sha256")[:NUMBER_BYTES].hex()
 
     def user(self, name: str) -> User | None:
-        """The user of this name, if a broker may be that user."""
+        """The user of this name if its keys may prove a broker: it is enabled and a superuser."""
         found = None if self.users is None else self.users.get(name)
         return found if found is not None and found.is_super and found.is_enabled else None
 
@@ -65,7 +65,7 @@ def proof(secret: Secret | str, side: str, sender: Hello, follower_number: str, 
     """The proof in a greeting: its sender has the secret, and received both numbers.
 
     Args:
-        side: of the sender; signed, so that a broker's own proof does not pass as its peer's.
+        side: the sender's side; it is signed so that a broker's own proof is not accepted as its peer's.
     """
     who = (sender.cluster, sender.group, str(sender.broker_id), sender.address, sender.run)
     parts = ("orbitmq ha 1", side, follower_number, master_number, *who)
@@ -103,7 +103,8 @@ class FollowerProof:
         return self.user is not None and self._keys.user(self.user.name) == self.user
 
     def answer(self, own: Hello, hello: Hello) -> Hello | None:
-        """The answer to a greeting that is about keys; None: the greeting goes on.
+        """The answer to a greeting with a number or a proof; None: the follower has proved itself before, or
+        need not.
 
         Raises:
             UnprovenError: the follower has to prove that it has the keys, and does not.
@@ -122,7 +123,7 @@ class FollowerProof:
         if not hello.proof:
             self._number = keys.number()
             return structs.replace(own, number=self._number)
-        # A number is good for one try.
+        # A number is valid for one try.
         number, self._number = self._number, ""
         user = keys.user(hello.user)
         if user is None or not number or not is_proof(user.secret, FOLLOWER, hello, hello.number, number):

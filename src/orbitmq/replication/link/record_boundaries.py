@@ -55,8 +55,8 @@ class RecordBoundaries:
     async def between(self, start: int, end: int, most: int) -> list[Span]:
         """Records of one file that begin behind the record at ``start`` and below ``end``, ascending.
 
-        Up to ``most`` of them, spread evenly; all when there are no more. It goes from record to record: half
-        a second for a million of them (1 GiB of 1 KiB each), and the disk has to bring them.
+        Up to ``most`` of them, spread evenly; all when there are no more. The records are read one after the
+        other, which takes half a second for a million (1 GiB of 1 KiB each) and the time that the disk needs.
         """
         piece = self._piece(start, end)
         return [] if piece is None else await self._runtime.threads.run(some_records, piece, most)
@@ -86,10 +86,10 @@ def some_records(piece: LogPiece, most: int) -> list[Span]:
 def last_record(piece: LogPiece) -> Span | None:
     """The last record of the piece: behind it the piece ends, or has only the blank of its file.
 
-    Records have no pointer back. So search backwards for a record's magic number; it is a record if it names
-    this place and its lengths lead to the end. A sender who knows at which byte its message will be stored
-    could write such a record into the body; so this search only serves to tell that nothing must be cut; the
-    place of a cut is found from the file's first record on (:func:`some_records`).
+    Records have no pointer back. So a record's magic number is searched backwards; a record begins there if
+    its physical offset is this place and its lengths lead to the end. A sender that knows at which byte its
+    message will be stored could write such a record into the body. So this search only decides that nothing
+    must be cut; the place of a cut is found from the file's first record on (:func:`some_records`).
     """
     view, base = piece.view, piece.base
     end = piece.end - base

@@ -1,8 +1,8 @@
 """Seals the tables that two brokers exchange, so that they may hold users' secrets. No I/O.
 
-The key is made of the secret and the numbers by which both sides proved who they are: each link has its own.
-Frames are counted on both sides, so none can be read, changed, left out, repeated or sent back by others.
-The log, and the frames that hold no tables, are not sealed: TLS does that.
+The key is derived from the secret and the numbers of both sides' proofs, so each link has its own key. Frames
+are counted on both sides, so none can be read, changed, left out, repeated or sent back by others. The log,
+and the frames that hold no tables, are not sealed; TLS protects them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def can_seal() -> bool:
 
 
 class Sealing:
-    """One side of a link; what it seals the other side opens, in the same order.
+    """Seals and opens the frames of one side of a link, in the order in which they are sent.
 
     Args:
-        secret: of the user by whom both sides proved themselves.
-        side: ours.
+        secret: of the user whose keys both sides have proved to have.
+        side: this broker's.
     """
 
     def __init__(self, secret: Secret | str, side: str, follower_number: str, master_number: str) -> None:
@@ -50,10 +50,10 @@ class Sealing:
         return self._seals.encrypt(_nonce(self._sealed), payload, None)
 
     def open(self, kind: FrameKind, payload: bytes) -> bytes:
-        """The payload of a frame that came.
+        """The opened payload of a received frame.
 
         Raises:
-            LinkError: it is not the next one that the other side has sealed.
+            LinkError: the payload is not the next one that the other side has sealed.
         """
         if kind is not FrameKind.STATE:
             return payload

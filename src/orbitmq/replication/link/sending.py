@@ -99,11 +99,11 @@ class LogSender:
     Args:
         header: makes the header of a piece from its offset and size.
         piece_bytes: the longest piece.
-        awaited: tells whether senders of messages wait for the follower.
+        awaited: returns whether senders of messages wait for the follower.
 
     Attributes:
-        begin: where it began.
-        cursor: the place that is sent next.
+        begin: the log offset at which the sender began.
+        cursor: the place in the log from which the next bytes are sent.
         last_sent: monotonic seconds.
     """
 
@@ -154,7 +154,7 @@ class LogSender:
         return ""
 
     def pump(self) -> None:
-        """The log may have grown: send the new bytes at once, or together with the next ones."""
+        """Send the bytes by which the log has grown at once, or together with the next ones."""
         if self._paused or self._next is not None:
             return
         if self._awaited():

@@ -133,7 +133,8 @@ class StreamReader:
     def feed(self, data: memoryview) -> Iterator[tuple[FrameKind, int, memoryview]]:
         """Kind, offset (of pieces) and payload; a piece without bytes is a heartbeat.
 
-        Pieces are parts of ``data``. What the receiver changes after a frame applies to the next one.
+        Pieces are parts of ``data``. Attributes that the receiver changes after a frame apply to the next
+        one.
 
         Raises:
             LinkError: an unknown kind, an impossible size, or a piece other than the next one of the log.

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 # How long an acknowledgement is delayed if no sender waits for it, so that one covers many pieces.
 ACK_SECONDS = 0.01
-# A returning master that has not taken over the tables and the log's end of the acting master yet.
+# The role of a returning master that has not taken over the acting master's tables and end of the log yet.
 _CATCHING_UP = Role.PRE_ONLINE.value
 
 
@@ -104,10 +104,10 @@ class StreamFollowerLink(FollowerLink):
         self._ours.peers.opened(self)
 
     async def _prove(self) -> None:
-        """Show the master that we have keys, and look whether it has them too.
+        """Prove to the master that this broker has the keys, and check the master's proof.
 
         Raises:
-            LinkError: the master refuses ours, or it has to prove that it has them and does not.
+            LinkError: the master refuses this broker's proof, or gives none although it is required.
         """
         keys = self._ours.keys
         if keys.own is None:
@@ -128,7 +128,8 @@ class StreamFollowerLink(FollowerLink):
             )
 
     async def _agree(self) -> int:
-        """The place from which the master has to send its log. First set aside our records that it lacks."""
+        """Set aside this broker's records that the master lacks; returns the place from which it must send
+        its log."""
         own, raw = self._ours.identity.hello(), self._store.raw
         if own.begin == own.end:
             return max(own.begin, (await self._exchange(own, [])).begin)
@@ -139,13 +140,13 @@ class StreamFollowerLink(FollowerLink):
             master = await self._exchange(own, [mark(raw.data, *block) for block in blocks])
             has = (
                 master.end if has < 0 else has
-            )  # at first: the master's log grows if it copies records from us
+            )  # the first answer counts: the master's log grows if it copies records from this broker
             return BlockAnswer(master.matched, master.begin, master.end)
 
         common = await Agreement(own.begin, own.end, own.file_bytes, self._ours.boundaries, ask).find()
         if own.begin < common == has < own.end:
-            # A mark at the very end of the master's log lets the master see that its log is the beginning of
-            # ours.
+            # A mark at the very end of the master's log shows the master that its log is the beginning of
+            # this one.
             await ask([(max(own.begin, common - BLOCK_BYTES), common)])
         if common < own.end and own.keeps_own and own.begin < common:
             raise OwnEndCountsError(
@@ -163,7 +164,7 @@ class StreamFollowerLink(FollowerLink):
         """Ask the master which of the marks its log has.
 
         Raises:
-            LinkError: it refuses, or it is not one to follow.
+            LinkError: the master refuses, or must not be followed.
         """
         self._answer = asyncio.get_running_loop().create_future()
         self._write(structs.replace(own, marks=marks).encode())
@@ -242,20 +243,20 @@ class StreamFollowerLink(FollowerLink):
 
 
 def is_returning_master(own: Hello) -> bool:
-    """Whether we are a returning master that copies those records that only a slave has.
+    """Whether this broker is a returning master, which copies the records that only a slave has.
 
-    By then our tables are those of a slave that acted. Another slave, which did not act, has a lower term,
+    By then its tables are those of a slave that acted. Another slave, which did not act, has a lower term,
     and may be the only one with the last acknowledged messages. A slave in pre-online follows no lower term.
     """
     return own.broker_id == MASTER_ID and own.role == _CATCHING_UP
 
 
 def copies_back(master: Hello, common: int, has: int, begin: int, end: int) -> bool:
-    """Whether a master whose log ends at ``has`` copies our records from ``common`` to ``end``.
+    """Whether a master whose log ends at ``has`` copies this broker's records from ``common`` to ``end``.
 
-    It does so before it serves, and only if our log is longer. A master that stored other messages after the
-    common part keeps them if they may be acknowledged, as it has led since. A serving master whose log is the
-    beginning of ours goes back to pre-online: it came back alone, without its last messages.
+    It does so before it serves, and only if this log is longer. A master that has led since and stored other
+    messages after the common part keeps them, as they may be acknowledged. A serving master whose log is the
+    beginning of this one goes back to pre-online: it came back alone, without its last messages.
     """
     if has >= end:
         return False

@@ -1,4 +1,4 @@
-"""Records of a follower that its master's log lacks: copied to a file, then cut from the log."""
+"""Copies a follower's records that its master's log lacks to a file, then cuts them from the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TailTruncation:
         on_cut: awaited after each cut, with the new end.
 
     Attributes:
-        times, size_bytes: how often that was done since the start, and how much was set aside.
+        times, size_bytes: how often the log was cut since the start, and how many bytes were set aside.
     """
 
     def __init__(

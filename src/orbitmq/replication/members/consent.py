@@ -1,8 +1,8 @@
-"""Finds out later that a member has stopped its background work, if it did not say so during pre-online.
+"""Finds out later that a member has stopped its background work, if it did not agree during pre-online.
 
-RocketMQ's slaves do not answer that when their master announces that it is back (906), and go on until a name
-server shows them the master. Then their runtime info says that they are idle, and what they delivered is
-known.
+RocketMQ's slaves do not agree when their master announces its return (906), and go on until a name server
+shows them the master. Then their runtime info shows that they are idle, and their deliveries can be
+requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ASK_TIMEOUT_MS = 1000
 
 
 class LateConsent:
-    """Asks the members that did not agree in pre-online. They run RocketMQ's code: ours always agree.
+    """Asks the members that did not agree in pre-online. They run RocketMQ; OrbitMQ's brokers always agree.
 
     Attributes:
         missing: whether this broker went online without the consent of all members, and has not led since.
@@ -40,7 +40,7 @@ class LateConsent:
         self.idle = False
 
     def went_online(self, silent: Mapping[int, str] | None, met: frozenset[int]) -> None:
-        """Pre-online has ended.
+        """Note the end of pre-online.
 
         Args:
             silent: the members that have not agreed, by id; ``None``: the members are not known.
@@ -51,12 +51,13 @@ class LateConsent:
         self._silent, self._met = None if met else silent, met
 
     def given(self) -> None:
-        """This broker leads: no consent is missing any more."""
+        """Note that this broker leads, so that no consent is missing."""
         self.missing = self.idle = False
         self._met = frozenset()
 
     def was_asked(self, others: Iterable[int]) -> bool:
-        """Whether all of these were asked in pre-online; members that appear later are asked too."""
+        """Whether all these members were asked in pre-online; members that appear later must still be
+        asked."""
         return self.missing or bool(self._met and self._met.issuperset(others))
 
     async def look(self, *, waits: bool) -> None:

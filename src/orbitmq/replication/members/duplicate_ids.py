@@ -37,10 +37,10 @@ class DuplicateIds:
         self._met: str | None = None
 
     async def refuse_a_taken_id(self, servers: Iterable[str]) -> None:
-        """Return when no broker with our id answers.
+        """Return if no broker with this broker's name and id answers.
 
         Raises:
-            StartError: one does.
+            StartError: such a broker answers.
         """
 
         async def one(server: str) -> None:

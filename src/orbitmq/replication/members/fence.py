@@ -78,7 +78,7 @@ class Timing:
 
     @property
     def asking_s(self) -> float:
-        """A slave that has not asked to be the heir for this time asks no more."""
+        """How long after its last question a slave counts as one that asks to be the heir."""
         return LATE_LOOKS * self.look_s
 
     @property
@@ -89,13 +89,13 @@ class Timing:
 
 @dataclass(slots=True)
 class _Server:
-    """What a name server answered, by the times at which the heartbeats were sent.
+    """The answers of one name server, by the times at which the heartbeats were sent.
 
     Attributes:
         registered_s: since when no answer has denied that this broker is registered.
         shown_s: since when its answers, without a gap, have said that this broker is registered.
-        last_s: the last such answer.
-        renewed_s: the last one that counts.
+        last_s: the last of these answers.
+        renewed_s: the last answer that renews the right.
     """
 
     registered_s: float | None = None
@@ -111,7 +111,7 @@ class Fence:
         others: how many other brokers the name has.
 
     Attributes:
-        lease: what they give when no name server answers.
+        lease: the right that the other brokers give when no name server answers.
     """
 
     def __init__(self, timing: Timing, name_servers: Iterable[str], others: int = 0) -> None:
@@ -160,7 +160,7 @@ class Fence:
         return len(shown) >= to_acquire(len(self._servers))
 
     def grant(self, now_s: float) -> None:
-        """Every broker that could lead has just agreed that this one does."""
+        """Begin the right: every other broker that could lead has just agreed that this one leads."""
         self._granted_s = now_s
 
     def withdraw(self) -> None:
@@ -180,7 +180,7 @@ class Fence:
         return starts[need - 1] if 0 < need <= len(starts) else None
 
     def is_stale(self, now_s: float) -> bool:
-        """Whether the right is older than it should be: normally each look renews it."""
+        """Whether the right was not renewed when it should have been: normally each look renews it."""
         renewed_s = self._renewed_s
         return renewed_s is None or now_s - renewed_s > STALE_LOOKS * self._timing.look_s
 

@@ -1,4 +1,4 @@
-"""A name server's notice that the members of a group changed."""
+"""Handles a name server's notice that the members of a group changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orbitmq.wire.command import Command
 
 
 class MemberHandlers(HandlerFamily):
-    """The notice that the lowest broker id changed. It names no broker (MB-04), so we only look."""
+    """The notice that the lowest broker id changed. It names no broker (MB-04), so the members are
+    requested."""
 
     def __init__(self, look_now: Callable[[], object]) -> None:
         self._look_now = look_now
@@ -20,6 +21,6 @@ class MemberHandlers(HandlerFamily):
         return {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.changed}
 
     def changed(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Look at the members at once; what the notice says about them is not relied on."""
+        """Request the members at once; the content of the notice is not used."""
         self._look_now()
         return command.reply()

@@ -42,7 +42,7 @@ class Heir:
 
 
 class LockGrantor:
-    """The leader's side: which slave has the promise. Of the slaves that ask, the one with the lowest id."""
+    """The leader's side: it gives the promise to the slave with the lowest id of those that ask."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing

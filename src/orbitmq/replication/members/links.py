@@ -1,4 +1,4 @@
-"""The links of this broker, as membership looks at them."""
+"""The links of this broker, as membership uses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Links:
         self._peers = peers
 
     def copies(self, broker_id: int, host: str) -> bool:
-        """Whether the member copies our log now; ``host`` identifies one without an id (PO-07)."""
+        """Whether the member copies this broker's log; ``host`` identifies a member whose link has no id
+        (PO-07)."""
         if any(not link.is_master and link.broker_id == broker_id for link in self._peers.links):
             return True
         # A broker of OrbitMQ sends its id, and is among the peers as soon as its tables can be asked for.
@@ -35,11 +36,11 @@ class Links:
         )
 
     def master_heartbeat_s(self) -> float:
-        """How often our master sends a heartbeat, in seconds."""
+        """How often the master sends a heartbeat, in seconds."""
         return heartbeat_s(self._config, stream=any(link.is_master for link in self._peers.links))
 
     def master_silence_s(self) -> float | None:
-        """Seconds since the last bytes from our master over the link; ``None`` without a link."""
+        """Seconds since the last bytes from the master over the link; ``None`` without a link."""
         link = self._ha_client.link
         return None if link is None else self._clock.monotonic() - link.last_read
 
@@ -50,13 +51,13 @@ class Links:
                 link.send(FrameKind.HAND_OVER, b"")
 
     def ask_lease(self, number: int, term: int) -> None:
-        """Ask all followers to leave the background work to us, see ``lease``."""
+        """Ask all followers to leave the background work to this broker, see ``lease``."""
         for link in self._peers.links:
             if not link.is_master:
                 link.send(FrameKind.LEASE_ASKED, lease.question(number, term))
 
     def ask_take_over(self) -> None:
-        """Ask our master whether this broker may do its background work."""
+        """Ask the master whether this broker may do its background work."""
         for link in self._peers.links:
             if link.is_master:
                 link.send(FrameKind.TAKE_OVER, b"")

@@ -2,8 +2,8 @@
 
 The leader's table is complete when it has received all locks, or when no client trusts an older one. A
 slave's copy is complete while its leader's promise holds (see ``heir``). Only roles, promises and times count
-here, never the locks themselves; the last frame of whole tables says when the sender's table is complete, see
-``StateExchange``.
+here, never the locks themselves; the last frame of whole tables holds when the sender's table is complete,
+see ``StateExchange``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LockCopy:
         return max(0.0, self._completeness.from_s - self._now())
 
     def promises(self, broker_id: int, address: str, hold_s: float) -> bool:
-        """A follower asks for the promise; returns whether it gets it.
+        """Whether a follower that asks for the promise gets it.
 
         With the promise, only locks that the follower has are granted for a time.
         """
@@ -77,7 +77,7 @@ class LockCopy:
         return self._grantor.heir(self._now())
 
     def is_gone(self, heir: Heir) -> None:
-        """No process is at the heir's address any more."""
+        """Note that no process is at the heir's address any more."""
         self._grantor.is_gone(heir)
 
     # -- as a slave ------------------------------------------------------------------------------------
@@ -87,23 +87,24 @@ class LockCopy:
         return self._lease.ask(self._now()), self._lease.lasts_s
 
     def confirmed(self, number: int) -> None:
-        """The leader has promised, and has sent us its whole tables."""
+        """Note that the leader has promised, and has sent its whole tables."""
         if self._role.role is Role.SLAVE:
             self._lease.given(MASTER_ID, number)
 
     def follows(self) -> None:
-        """A leader's tables begin to arrive, and ours become a copy of them."""
+        """Note that a leader's tables begin to arrive, of which this broker's become a copy."""
         self._completeness.void()
 
     def told(self, *, all_locks: bool) -> None:
-        """Our master serves again; without the right to lead it may have fewer locks than we had."""
+        """Note that the master serves again; without the right to lead it may have fewer locks than this
+        broker had."""
         if self._role.role is Role.SLAVE:
             self._completeness.void()
             if not all_locks:
                 self._lease.withdraw()
 
     def master_returns(self) -> None:
-        """Our master is in pre-online: an earlier leader's promise counts only for that leader."""
+        """Note that the master is in pre-online: an earlier leader's promise counts only for that leader."""
         if self._lease.holds(self._now()):
             self._completeness.has_all(self._now())
         self._lease.withdraw()
@@ -111,11 +112,11 @@ class LockCopy:
     # -- as either -------------------------------------------------------------------------------------
 
     def complete_in_s(self, *, leads: bool) -> float | None:
-        """In how many seconds no client trusts a lock that our table lacks; ``None``: unknown.
+        """In how many seconds no client trusts a lock that this table lacks; ``None``: unknown.
 
         Args:
-            leads: whether the broker that gets this begins to lead: we do not know the locks that it grants
-                then.
+            leads: whether the broker that gets the answer begins to lead: the locks that it grants then are
+                unknown here.
         """
         now = self._now()
         if self._role.leads:
@@ -129,11 +130,11 @@ class LockCopy:
         return None if from_s is None else max(0.0, from_s - now)
 
     def taken(self, in_s: float | None) -> None:
-        """A member's tables were taken; after ``in_s`` no client trusts a lock that they lack."""
+        """Note that a member's tables were taken; after ``in_s`` no client trusts a lock that they lack."""
         self._taken.append(None if in_s is None else self._now() + in_s)
 
     def role_changed(self, change: RoleChanged, *, has_groups: bool, took_all: bool) -> None:
-        """The broker begins to lead, or stops.
+        """Note that the broker begins or stops leading.
 
         Args:
             has_groups: whether any group has ever consumed here, as far as this broker knows.
@@ -161,7 +162,7 @@ class LockCopy:
     def _known_from_s(self, before: Role) -> float | None:
         now = self._now()
         if before is Role.SLAVE and self._lease.holds(now):
-            # The locks that their holders have renewed meanwhile are renewed here.
+            # Their holders may have renewed the locks at the leader meanwhile, so all are prolonged here.
             self._locks.prolong(TRUSTED_S, self._lease.lasts_s)
             return 0.0
         # A master may have restarted: its own table is then older than those of the others.

@@ -1,4 +1,4 @@
-"""Sends each name server heartbeats, and looks at the members there: round after round."""
+"""Sends each name server a heartbeat and a request for the members, round after round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HURRY_PERIOD_S = 0.1
 
 
 class Looking:
-    """Answers of name servers go to ``fence`` and ``seen``.
+    """Sends the rounds, and passes the answers of name servers to ``fence`` and ``seen``.
 
     Args:
         address: where clients reach this broker.
@@ -63,14 +63,14 @@ class Looking:
         self.servers: Sequence[str] = config.name_servers
 
     def name_servers_changed(self) -> None:
-        """The setting namesrvAddr has changed."""
+        """Use the new name servers after a change of namesrvAddr."""
         self.servers = self._config.name_servers
         self._fence.servers(self.servers)
         self._seen.servers(self.servers)
         self._servers_changed.set()
 
     def at_once(self) -> None:
-        """Something changed at a member: look at once, and often for some seconds."""
+        """Look at once, and often for some seconds, because something changed at a member."""
         self._hurry_until = self._clock.monotonic() + HURRY_S
         self._now.set()
 
@@ -142,8 +142,8 @@ class Looking:
         if self._role.role is Role.PRE_ONLINE or self._leaving:
             return None  # PO-03
         if self._role.role is Role.FENCED and server in self._unheard:
-            # The name server's answers may be lost while our heartbeats arrive: it would keep our route, and
-            # no slave would act.
+            # The name server's answers may be lost while this broker's heartbeats arrive: the name server
+            # would keep its route, and no slave would act.
             return None
         try:
             return await self._queries.heartbeat(server)

@@ -1,7 +1,7 @@
 """After a start with an empty log: finds members whose log holds what this master may have lost.
 
-A follower of OrbitMQ greets over its link. A slave of RocketMQ asks for tables, and deletes what they do
-not name.
+A follower of OrbitMQ sends its log's end in its greeting. A slave of RocketMQ only requests the tables, and
+deletes its own entries that they lack.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 
 class LostLogOwners:
-    """Looks at each member that appears, until it is known to have no log of its own.
+    """Checks each member that appears, until it is known to have no log of its own.
 
     Args:
-        log_end: gives the end of our log.
-        record_at: gives a record of our log by its place, ``None``: there is none.
+        log_end: returns the end of this broker's log.
+        record_at: returns the record at a place of this broker's log, ``None``: there is none.
     """
 
     def __init__(
@@ -33,11 +33,12 @@ class LostLogOwners:
         self._log_end = log_end
         self._record_at = record_at
         self._looks = False
-        # By address, where known: whether the member has another log than ours.
+        # By address, where known: whether the member has another log than this broker.
         self._elder: dict[str, bool] = {}
 
     def went_online(self, *, empty: bool) -> None:
-        """The broker serves from now on. ``empty``: it has no log, and there was no member to ask."""
+        """Note that the broker serves from now on. ``empty``: it has no log, and there was no member to
+        ask."""
         self._looks = empty
         self._elder.clear()
 
@@ -46,7 +47,7 @@ class LostLogOwners:
         return self._looks and any(self._elder.get(address, True) for address in members.values())
 
     async def look(self, members: Mapping[int, str]) -> dict[int, str]:
-        """The members that have a log while we have none."""
+        """The members that have a log while this broker has none."""
         if not self._looks:
             return {}
         self._elder = {at: found for at, found in self._elder.items() if at in members.values()}
@@ -64,7 +65,8 @@ class LostLogOwners:
             first, last = await member.log_range() or (0, 0)
             first = max(first, 0)
             own = self._record_at(first)
-            # Our log's record there is gone because its file has expired: the log is no longer a new one.
+            # If this log is longer but lacks the record, the record's file has expired: the log is not a new
+            # one.
             other = first < last and (own is not None or self._log_end() <= first)
             other = other and await member.record(first) != own
         except (TransportError, WireError, LinkError) as error:

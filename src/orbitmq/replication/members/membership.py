@@ -1,4 +1,5 @@
-"""Drives the deciders: passes them the answers of name servers and members, and changes our role."""
+"""Drives the deciders: passes them the answers of name servers and members, and changes this broker's
+role."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Membership(Component):
 
     Attributes:
         timing: the times that the brokers of one name agree on.
-        fence: our right to lead.
+        fence: this broker's right to lead.
         seen: the members as the name servers show them.
     """
 
@@ -99,8 +100,9 @@ class Membership(Component):
         )
         self._word = MasterWord(timing)
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
-        self._began_empty = False  # had no log when it began
-        self._crashed = False  # the last stop was not a clean one, and it took no messages since
+        self._began_empty = False  # whether this broker had no log at its start
+        # whether the last stop was not clean, and this broker has taken no messages since
+        self._crashed = False
         self._stood_in = False
         self._asked_s = 0.0
         self._leaving = False
@@ -114,10 +116,10 @@ class Membership(Component):
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to look.
+        """Start to request members and send heartbeats.
 
         Raises:
-            StartError: another broker has our id.
+            StartError: another broker has this one's id.
         """
         await self._duplicate_ids.refuse_a_taken_id(self._looking.servers)
         self._crashed = self._own.crashed()
@@ -138,7 +140,8 @@ class Membership(Component):
         await self._client.close()
 
     async def hand_over(self) -> None:
-        """Before a clean stop: stop leading, send the others everything, tell them that we stop. Bounded."""
+        """Before a clean stop: stop leading, and send the others all changes and the notice of the stop.
+        Takes a limited time."""
         self._leaving = True
         self._looking.leave()
         if self._role.role in LEADING and self._config.enable_slave_acting_master:
@@ -163,7 +166,8 @@ class Membership(Component):
                 log.warning("broker %s has not %s in time: %r", self._address, what, error)
 
     async def others(self) -> Mapping[int, str]:
-        """The other living brokers of this name, by id. Without acting masters the name servers are asked."""
+        """The other living brokers of this name, by id. Without acting masters this requests them from name
+        servers."""
         if self._config.enable_slave_acting_master:
             return self._others()
         await self._looking.look()
@@ -180,16 +184,17 @@ class Membership(Component):
             self._looking.name_servers_changed()
 
     def look_now(self) -> None:
-        """Something changed at a member: look at once, and often for some seconds."""
+        """Request the members at once, and often for some seconds, because something changed at a member."""
         self._looking.at_once()
 
     def master_releases(self) -> None:
-        """The master says that it leads no more: we may lead once the name servers no longer show it."""
+        """Note that the master leads no more: this broker may lead once no name server shows the master."""
         self._word.stopped(self._clock.monotonic())
         self.look_now()
 
     def may_take_over(self) -> bool:
-        """A slave asks over the link whether it may do the background work; it may if we do not do it."""
+        """Whether a slave that asks over the link may do the background work: it may if this broker does
+        not."""
         if self._role.role is not Role.FENCED:
             return False
         self.fence.lease.withdraw()  # the slave may act from now on, despite its promise
@@ -201,9 +206,9 @@ class Membership(Component):
             self._around.links.ask_lease(self.fence.lease.ask(now), self._own.term())
 
     def promises(self, term: int) -> bool:
-        """Our master, in ``term``, asks whether we leave the background work to it.
+        """Whether this broker leaves the background work to its master, which asks in ``term``.
 
-        Only a slave that could not lead itself promises, and that has not acted since.
+        Only a slave that could not lead itself, and that has not acted since, promises.
         """
         now = self._clock.monotonic()
         if self._role.role is not Role.SLAVE or self._leaving:
@@ -214,17 +219,17 @@ class Membership(Component):
         return True
 
     def _leads_still(self, now_s: float) -> None:
-        """There was a sign of a leader: its next loss must be observed, or proved, anew."""
+        """Note a sign of a leader: its next loss must be observed, or proved, anew."""
         self.seen.again(now_s)
         self._probe.forget()
 
     def lease_given(self, broker_id: int, number: int) -> None:
-        """A slave answers that it leaves the background work to us."""
+        """Note a slave's answer that it leaves the background work to this broker."""
         self.fence.lease.given(broker_id, number)
         self._wake.set()
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
-        """A slave connects over the link."""
+        """Note a slave that connects over the link."""
         if self._config.broker_id == MASTER_ID and self._newcomers.greeted(
             broker_id,
             address,
@@ -234,14 +239,16 @@ class Membership(Component):
             self._wake.set()
 
     def longer(self, broker_id: int, address: str) -> None:
-        """A slave has all of our log, and more: this master lost its last messages, and came back alone."""
+        """Note a slave whose log has all of this one and more: this master lost its last messages, and came
+        back alone."""
         if self._config.broker_id == MASTER_ID and self._newcomers.longer(
             broker_id, address, self._own.log_end(), self._clock.monotonic()
         ):
             self._wake.set()
 
     async def announced(self, ha_address: str | None, master_address: str | None) -> bool:
-        """A returning master announces its address (906). An acting master makes way before this returns.
+        """Handle a returning master's announcement of its address (906). An acting master makes way before
+        this returns.
 
         Returns:
             Whether this broker leads.
@@ -295,7 +302,8 @@ class Membership(Component):
     def _lacks_tables(self) -> bool:
         """Whether this master lost its tables with its log, and no member has given them back.
 
-        In pre-online: it started without a log. While it serves: members that appeared since may have a log.
+        In pre-online it lost them if it started without a log; while it serves, if members that appeared
+        since may have a log.
         """
         if self._role.role in TAKES_MESSAGES:
             return self._lost_log_owners.may_be(self._others())
@@ -334,7 +342,8 @@ class Membership(Component):
         return self._role.role is Role.FENCED and self._consent.missing and self._may_lead()
 
     def _next_look_s(self) -> float | None:
-        """Seconds until time alone calls for a move, as our right to lead or the lost master's ends."""
+        """Seconds until a move may be due by time alone, because a right to lead ends: this broker's or the
+        lost master's."""
         now = self._clock.monotonic()
         if self._waits_for_idle():
             return IDLE_PERIOD_S
@@ -417,7 +426,8 @@ class Membership(Component):
         self._around.ha_client.follow(self._config.ha_master_address or ha_address, master)
 
     async def _meets_rival(self) -> bool:
-        """Whether another broker with our id is newer, or started first: this one is isolated then."""
+        """Whether another broker with this one's id has a higher term, or started first: this one is isolated
+        then."""
         if not await self._duplicate_ids.gone():
             return True
         rival = self.seen.rival(self._clock.monotonic())
@@ -432,7 +442,8 @@ class Membership(Component):
         return True
 
     async def _isolate_behind(self) -> None:
-        """Take from a slave what this leader lacks, as at a start: its tables, or its log if we have none."""
+        """Take from a slave what this leader lacks, as at a start: its tables, or its log if this broker has
+        none."""
         if self._role.role not in (Role.MASTER, Role.FENCED):
             return
         lacks = self._newcomers.lacks(self._own.log_end(), self._clock.monotonic())

@@ -1,4 +1,5 @@
-"""The heartbeat and the look at members that a broker sends to a name server each second (BrokerOuterAPI)."""
+"""The heartbeat and the request for members that a broker sends to a name server each second
+(BrokerOuterAPI)."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class Shown(NamedTuple):
 
     Attributes:
         addresses: by real id; empty when there are none.
-        silent_s: how long ago it last heard any broker of the name that it does not show, if it remembers;
-            ``None`` from RocketMQ's name servers, which do not say.
+        silent_s: seconds since the last heartbeat of any broker of the name that is not shown, if the name
+            server has noted it; ``None`` from RocketMQ's name servers, which do not send it.
     """
 
     addresses: dict[int, str]
@@ -66,10 +67,10 @@ class NameServerQueries:
         self._version = version
 
     async def heartbeat(self, server: str) -> bool:
-        """Send a heartbeat; returns whether the name server has us registered (behaviours HB-02..04).
+        """Send a heartbeat; returns whether this broker is registered there (behaviours HB-02..04).
 
         Raises:
-            NotAnsweredError: it does not answer in time.
+            NotAnsweredError: the name server does not answer in time.
         """
         config = self._config
         if not config.compatible_with_old_name_server:
@@ -80,7 +81,7 @@ class NameServerQueries:
                 broker_id=config.broker_id,
             )
             await self._ask(server, header.command())
-            # The answer does not say whether we are registered; the members of the same round do.
+            # The answer does not show whether this broker is registered; the members of the same round do.
             return True
         query = QueryDataVersionRequest(
             broker_name=config.broker_name,
@@ -91,7 +92,7 @@ class NameServerQueries:
         return bool((await self._ask(server, query.command(self._version().encode()))).body)
 
     async def members(self, server: str) -> Shown:
-        """The living brokers of our name (MB-05, MB-06).
+        """The living brokers of this broker's name (MB-05, MB-06).
 
         Raises:
             NotRunningError: no process listens there.

@@ -1,9 +1,9 @@
-"""Slaves that connected over the link by themselves, and what they have that this master lacks.
+"""Slaves that connected by themselves, and the log or tables that they have and this master lacks.
 
-Name servers may not show such a slave yet, or may be down. A slave counts while this master is in pre-online.
-While the master serves, the slave counts if it led since, has a log where the master has none, or has more of
-the same log: then this master lost something and came back without seeing a slave, and is isolated until it
-has the rest.
+Name servers may not show such a slave yet, or may be down. While this master is in pre-online, every such
+slave counts. While the master serves, a slave counts if it led after the master, has a log where the master
+has none, or has more of the same log: then this master lost something and came back without seeing a slave,
+and is isolated until it has the rest.
 
 Pure: times are seconds of a monotonic clock, given by the caller.
 """
@@ -23,17 +23,17 @@ class Newcomers:
 
     def __init__(self) -> None:
         self.members: dict[int, str] = {}
-        self._led_since = False  # whether one of them led since
-        self._part = -1  # one of them has our log up to here, and more
+        self._led_since = False  # whether one of the members led after this master
+        self._part = -1  # a member has this master's log up to this end, and more
         self._part_again_s = 0.0
 
     def greeted(self, broker_id: int, address: str, *, counts: bool, led_since: bool) -> bool:
-        """A slave connected; returns whether this master has to ask it before it serves.
+        """Note a slave that connected; returns whether this master must take its tables before it serves.
 
         Args:
-            counts: this master is in pre-online, or has no log while the slave has one.
-            led_since: the slave has a higher term. It went away before this master took its tables, and
-                follows only after that.
+            counts: whether this master is in pre-online, or has no log while the slave has one.
+            led_since: whether the slave has a higher term: its link ended before this master took its tables,
+                and it follows only after they are taken.
         """
         self._led_since |= led_since
         if counts or self._led_since:
@@ -42,7 +42,7 @@ class Newcomers:
         return False
 
     def longer(self, broker_id: int, address: str, log_end: int, now_s: float) -> bool:
-        """A slave has all of our log up to ``log_end``, and more; returns whether that counts now."""
+        """Note a slave with all of this log up to ``log_end``, and more; returns whether that counts now."""
         if now_s < self._part_again_s:
             return False
         self._part = log_end
@@ -50,7 +50,7 @@ class Newcomers:
         return True
 
     def lacks(self, log_end: int, now_s: float) -> str | None:
-        """What this serving master lacks and one of them has, in words; ``None``: nothing."""
+        """What this serving master lacks and a member has, in words; ``None``: nothing."""
         if not self.members:
             return None
         if self._led_since:

@@ -1,8 +1,8 @@
 """With three replicas or more, a slave that acted hands its deliveries to the slave that acts next.
 
 Slaves are linked with their master only. So a slave that is about to act asks the other living slaves, and a
-slave that acted lets them ask before it stops. A killed slave can tell no other: then the next one repeats
-its deliveries, until their master is back.
+slave that acted lets them ask before it stops. A killed slave cannot be asked: then the next one repeats its
+deliveries, until their master is back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from orbitmq.wire.headers.broker import ExchangeBrokerHaInfoRequest
 log = logging.getLogger(__name__)
 
 # In a request of one slave to another: "send your deliveries as acting master", or "ask me for mine, I am
-# stopping". RocketMQ's brokers do not know the fields, and answer without a body.
+# stopping". RocketMQ's brokers ignore the fields, and answer without a body.
 ASKS = "orbitmqAsksActed"
 GOES = "orbitmqGoes"
 # The time limit of the request: a slave that acts late is worse than one that delivers something again.
@@ -35,7 +35,7 @@ class OtherSlaves:
 
     Args:
         tables: see :class:`TellsActed`.
-        living: gives the living members without ourselves, by id.
+        living: returns the other living members, by id.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class OtherSlaves:
         self._living = living
 
     async def ask(self, members: Mapping[int, str]) -> None:
-        """Take over deliveries that the living slaves among these made and we do not know. Bounded."""
+        """Take over the deliveries of the living slaves among the members that this broker lacks. Takes a
+        limited time."""
         await self._each(members, self._take)
 
     async def go(self, members: Mapping[int, str]) -> None:
-        """Before a clean stop: let slaves among these take deliveries that no master knows. Bounded."""
+        """Before a clean stop: let the slaves among the members take this broker's deliveries that no master
+        has. Takes a limited time."""
         if self._tables.acted():
             await self._each(members, lambda address: self._request(address, GOES, self._address))
 

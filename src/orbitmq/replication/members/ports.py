@@ -15,15 +15,16 @@ class TableExchange(Protocol):
     """The tables beside the log: topics, groups, offsets, delay progress, timers."""
 
     async def push(self) -> None:
-        """Send all changes to the members that copy our log; return when they have them."""
+        """Send all changes to the members that copy this log; return when they have them."""
         ...
 
     async def told_master(self) -> None:
-        """Return when our master has all changes sent to it; at once when there are none, or no link."""
+        """Return when the master has all changes sent to it; at once when there are none, or no link."""
         ...
 
     def outdate(self) -> None:
-        """Our disk was empty: a member's tables are newer, whatever the versions say (PO-22)."""
+        """Make this broker's tables older than any member's, whatever the versions are: its disk was empty
+        (PO-22)."""
         ...
 
     async def take(self, broker_id: int, address: str) -> None:
@@ -39,7 +40,7 @@ class TellsActed(Protocol):
     """The deliveries of a slave that acted, exchanged between slaves."""
 
     def acted(self) -> bytes:
-        """The deliveries that the next acting slave has to know; empty if our master knows them all."""
+        """The deliveries that the next acting slave needs; empty if the master has them all."""
         ...
 
     async def hear_acted(self, address: str, told: bytes) -> None:

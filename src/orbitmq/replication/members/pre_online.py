@@ -3,7 +3,7 @@
 Pure: the outcome of a step goes in, the next step comes out. A master visits each member in the order of
 their ids: it copies the part of the member's log that it lacks, makes the member step down and follow, and
 takes its tables. A slave connects to its master first. Every step has a limited number of tries; a broker
-that could not complete them serves all the same, and says so.
+that could not complete them serves all the same, and logs a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Step(Enum):
         COMPARE: ask the member where its log ends.
         COPY_BACK: copy the tail of the member's log.
         ANNOUNCE: tell the member that its master is back; a member that leads stops, then answers.
-        LINK: wait until the member copies our log.
+        LINK: wait until the member copies this broker's log.
         TAKE: take back the tables.
         FOLLOW: connect to the master.
         SERVE: go online.
@@ -55,10 +55,11 @@ class Outcome:
     """How a step ended.
 
     Attributes:
-        done: the step need not be tried again.
-        log_end: with COMPARE: the end of the member's log, if the member says it. With COPY_BACK: all the
-            member's whole records up to there have been copied.
-        consent: with ANNOUNCE: the member said that it does not lead; RocketMQ's brokers do not say.
+        done: whether the step need not be tried again.
+        log_end: with COMPARE, the end of the member's log, if the member sends it. With COPY_BACK, the end up
+            to which the member's whole records have been copied.
+        consent: with ANNOUNCE, whether the member answered that it does not lead; RocketMQ's brokers never
+            do.
     """
 
     done: bool
@@ -96,7 +97,7 @@ class PreOnlinePlan:
         self.left_out: list[str] = []
 
     def next(self, members: Mapping[int, str] | None) -> Task:
-        """The next task. ``members`` are the living ones without ourselves by id, ``None``: not known yet."""
+        """The next task. ``members`` are the other living members by id, ``None``: not known yet."""
         if members is None:
             return Task(Step.LOOK)
         if self._id != MASTER_ID:
@@ -124,7 +125,8 @@ class PreOnlinePlan:
         return Task(Step.FOLLOW, MASTER_ID, master)
 
     def ask_again(self, since_s: float) -> bool:
-        """Announce us again to members that consented before this time; returns whether there are any.
+        """Announce this broker again to members that consented before ``since_s``; returns whether there are
+        any.
 
         A member that restarted since, or waited long enough, may lead again. A member that had to be asked
         too often counts as one that did not agree.
@@ -138,7 +140,7 @@ class PreOnlinePlan:
         return bool(old)
 
     def ended(self, task: Task, outcome: Outcome, log_end: int, now_s: float) -> None:
-        """Note how a task ended at ``now_s``; ``log_end`` is that of our own log now."""
+        """Note how a task ended at ``now_s``; ``log_end`` is the end of this broker's own log now."""
         if task.step is Step.FOLLOW:
             self._following = outcome.done
             self._follow_tries += 1

@@ -1,4 +1,4 @@
-"""Does what :mod:`pre_online` decides: asks the members, step by step, until this broker can serve."""
+"""Carries out the steps of :mod:`pre_online`: requests to the members, until this broker can serve."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ TAKE_LIMIT_S = 5.0
 # A copy has no time limit while bytes arrive: a log can be of any size.
 COPY_SILENCE_S = 5.0
 LOOK_AGAIN_S = 0.02
-# Without name servers it is unknown whether another broker leads. A slave that knows our address connects by
-# itself: at its next try, or when its own right to lead has ended. Wait a moment longer than that.
+# Without name servers it is unknown whether another broker leads. A slave that has this broker's address
+# connects by itself: at its next try, or when its own right to lead has ended. The broker waits a moment
+# longer than that.
 LOOK_MORE_S = 1.0
 RETRY_S = 1.0
 
@@ -45,11 +46,11 @@ class PreOnlineService:
 
     Args:
         address: where clients reach this broker.
-        ha_address: gives where followers reach it.
-        members: gives the living members without ourselves, as far as they are known.
-        known: whether these are all of them.
-        timing: a member's consent holds as long as a master's right to lead.
-        log_end: gives the end of our own log.
+        ha_address: returns where followers reach this broker.
+        members: returns the other living members, as far as they are known.
+        known: returns whether all members are known.
+        timing: of the right to lead; a member's consent holds as long.
+        log_end: returns the end of this broker's own log.
 
     Attributes:
         took_all: whether the tables of all others were taken the last time.
@@ -151,7 +152,7 @@ class PreOnlineService:
         return True
 
     async def _end_at(self, address: str) -> int | None:
-        """The end of a member's log, if the member says it."""
+        """The end of a member's log, if the member sends it."""
         question = ExchangeBrokerHaInfoRequest().command()
         async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):
             answer = await self._client.request(address, question, ASK_TIMEOUT_MS)
@@ -198,7 +199,7 @@ class PreOnlineService:
         return self._copied_to() > end
 
     def _copied_to(self) -> int:
-        """The end of our copy, by bytes: the log of RocketMQ's slave may end within a record."""
+        """The end of this broker's copy in bytes: the log of RocketMQ's slave may end within a record."""
         return self._ha_client.received if self._ha_client.transferring else self._log_end()
 
     async def _announce(self, address: str) -> Outcome:

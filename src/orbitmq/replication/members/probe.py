@@ -53,7 +53,8 @@ class Probe:
         return self._port if self._has_just_looked() else ProbeResult.UNKNOWN
 
     def forget(self) -> None:
-        """There is a leader: results until now, and of tries under way, say nothing of its next loss."""
+        """Forget the results after a sign of a leader: these, and tries under way, prove nothing about its
+        next loss."""
         self._looked_s = -math.inf
 
     async def look(self, master: str | None) -> None:

@@ -1,4 +1,5 @@
-"""Queue locks of a broker with replicas: its heir copies the table, and strict mode asks the others too."""
+"""Queue locks of a broker with replicas: its heir copies the table, and strict mode locks at the others
+too."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class ReplicatedLocks(Component):
     Args:
         members: gives the other living brokers of this name.
         tables: sends changes to the followers.
-        copy: knows whether the table has every lock that a client may trust.
+        copy: decides whether the table has every lock that a client may trust.
         look_s: the period in which a slave asks for the leader's promise.
         took_all: whether the tables of all others were taken in the last pre-online.
         has_groups: whether any group has ever consumed here, as far as this broker can know.
@@ -93,7 +94,7 @@ class ReplicatedLocks(Component):
         events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:
-        """Begin.
+        """Start the component.
 
         Raises:
             OSError: the disk refuses the note that the table of locks is not complete any more.
@@ -125,8 +126,8 @@ class ReplicatedLocks(Component):
         """The queues that the client holds now (LK-06).
 
         Raises:
-            RemotingError: SLAVE_NOT_AVAILABLE, another broker may grant locks, or take over without knowing
-                these (LK-10..12).
+            RemotingError: SLAVE_NOT_AVAILABLE: another broker may grant locks, or may take over without these
+                (LK-10..12).
         """
         if not request.only_this_broker:
             # Strict mode needs this too: a restarted broker may have an empty table, and the others a copy.
@@ -172,7 +173,7 @@ class ReplicatedLocks(Component):
         self._copy.role_changed(change, has_groups=self._has_groups(), took_all=self._took_all())
 
     def _check_decides(self) -> None:
-        """Refuse where another broker may grant locks, or has granted some that are not in our table.
+        """Refuse if another broker may grant locks, or has granted locks that are not in this table.
 
         A name server shows clients a slave in its master's place as soon as it does not see the master
         (NR-11), also before the slave acts. And a master may still serve clients while a slave acts.
@@ -204,7 +205,7 @@ class ReplicatedLocks(Component):
         """Return when the heir has all locks granted until now.
 
         Raises:
-            RemotingError: it does not answer.
+            RemotingError: the heir does not answer.
         """
         try:
             async with asyncio.timeout(SHARE_S):
@@ -217,7 +218,7 @@ class ReplicatedLocks(Component):
             ) from error
 
     async def _keep(self) -> None:
-        """Return when the locks are on the disk: after a restart this broker knows only those.
+        """Return when the locks are on the disk: after a restart this broker has only those.
 
         Raises:
             RemotingError: the disk refuses.
@@ -237,7 +238,7 @@ class ReplicatedLocks(Component):
         self._check_decides()
 
     async def _has_all(self, heir: Heir) -> bool:
-        """Whether the heir has all changes; ``False``: look again whether there is one."""
+        """Whether the heir has all changes; ``False``: check again whether there is an heir."""
         if await self._tables.shared_with(heir.broker_id):
             return True
         if await refuses(self._client, heir.address):
@@ -262,7 +263,7 @@ class ReplicatedLocks(Component):
             return set()
 
     async def unlock(self, request: UnlockBatchRequestBody) -> None:
-        """Give locks back here, and tell the others without waiting for them (LK-07).
+        """Release locks here, and at the others without waiting for them (LK-07).
 
         A slave's copy refuses: its leader would believe that the returning client still has the lock.
         """

@@ -13,15 +13,15 @@ from orbitmq.replication.members.ports import TableExchange
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """What a broker tells others about itself.
+    """The state of a broker that membership reads or sends to others.
 
     Attributes:
         address: where clients reach it.
-        ha_address: gives where followers reach it.
+        ha_address: returns where followers reach it.
         log_end: gives the end of its log.
         record_at: gives a record of its log by its place, ``None``: there is none.
         term: gives the state version of its tables, which grows when a broker takes the lead.
-        crashed: tells whether its last run did not end with a clean stop.
+        crashed: returns whether its last run did not end with a clean stop.
     """
 
     address: str

@@ -1,4 +1,4 @@
-"""Decides from the known members who leads, which broker this one follows, and what it does next.
+"""Decides from the known members which broker leads, which one this broker follows, and its next move.
 
 Pure: name servers' answers with their times go in, decisions come out; ``membership`` carries them out.
 Broker ids are real ones here, never a slave's id rewritten to 0 (behaviour NR-10).
@@ -25,10 +25,10 @@ class Move(Enum):
         STEP_DOWN: an acting master becomes a slave.
         FENCE: a master stops the work that a slave may be doing now, and still takes messages.
         LEAD: a fenced master takes that work up again.
-        PRE_ONLINE: a fenced master asks the others first, as one may have acted for it (PO-16).
+        PRE_ONLINE: a fenced master goes through pre-online first, as a slave may have acted for it (PO-16).
         PROBE: find out whether the ports of the lost master, and of slaves that acted for it, refuse
             connections.
-        ASK: over the link to the living master: may this broker take over?
+        ASK: ask the living master over the link whether this broker may take over.
         ISOLATE: another broker has this one's id and the higher term.
     """
 
@@ -53,7 +53,7 @@ class ProbeResult(Enum):
 
 @dataclass(slots=True)
 class _Sight:
-    """What one name server showed last.
+    """The members that one name server showed last.
 
     Attributes:
         members: addresses by real id; empty also for a name server that is not running.
@@ -78,7 +78,7 @@ class MemberViews:
     """The members of one broker name as the name servers show them.
 
     Args:
-        broker_id: our own.
+        broker_id: this broker's own id.
     """
 
     def __init__(self, broker_id: int, address: str, timing: Timing, name_servers: Iterable[str]) -> None:
@@ -87,7 +87,7 @@ class MemberViews:
         self._timing = timing
         self._sights: dict[str, _Sight | None] = dict.fromkeys(name_servers)
         self._heard_s = -math.inf
-        # Slaves with a lower id than ours, at their last known addresses: each may have acted for the master.
+        # Slaves with a lower id than this broker's, at their last known addresses: each may have acted.
         self._stand_ins: dict[int, str] = {}
         self.master: str | None = None
 
@@ -98,13 +98,14 @@ class MemberViews:
     def shown(
         self, server: str, members: Mapping[int, str], now_s: float, silent_s: float | None = None
     ) -> None:
-        """A name server answered; it shows no member at all while the group has not registered (MB-08).
+        """Note a name server's answer; it shows no member at all while the group has not registered (MB-08).
 
         A master's address is kept after it is gone: that master may still lead.
 
         Args:
-            silent_s: how long ago the name server last heard a member that it does not show now. A leader's
-                right counts from its heartbeats, so the wait for the right's end does as well.
+            silent_s: how long ago the last heartbeat of a member that is not shown now reached the name
+                server. A leader's right counts from its heartbeats, so the wait for the right's end does as
+                well.
         """
         if server not in self._sights:
             return
@@ -123,18 +124,18 @@ class MemberViews:
             self.master = others[MASTER_ID]
 
     def announced(self, master: str) -> None:
-        """A returning master announced its address; name servers show it only when it serves again."""
+        """Note a returning master's address; name servers show it only when the master serves again."""
         self.master = master
 
     def refused(self, server: str, now_s: float) -> None:
-        """No process listens at the name server's address, so no broker is registered there."""
+        """Note that no process listens at the name server's address, so no broker is registered there."""
         self.shown(server, {}, now_s)
         sight = self._sights.get(server)
         if sight is not None:
             sight.answers = False
 
     def again(self, now_s: float) -> None:
-        """There was another sign of a leader just now: the time for which it must be missing begins anew."""
+        """Note another sign of a leader just now: the time for which it must be missing begins anew."""
         self._heard_s = now_s
         for sight in self._sights.values():
             if sight is not None and sight.gone_s.get(MASTER_ID) != math.inf:
@@ -148,7 +149,7 @@ class MemberViews:
         return found
 
     def known(self, now_s: float) -> bool:
-        """Whether enough name servers answered lately to know of every leader."""
+        """Whether enough name servers answered lately to show every leader."""
         return len(self._fresh(now_s)) >= to_acquire(len(self._sights))
 
     def told(self, now_s: float) -> bool:
@@ -156,7 +157,7 @@ class MemberViews:
         return sum(sight.answers for sight in self._fresh(now_s)) >= to_acquire(len(self._sights))
 
     def rival(self, now_s: float) -> str | None:
-        """The address of another broker that has our id."""
+        """The address of another broker that has this one's id."""
         at = self.members(now_s).get(self._id)
         return at if at not in (None, self._address) else None
 
@@ -165,11 +166,13 @@ class MemberViews:
         return self._without_s(lambda number: number < self._id, now_s)
 
     def alone_since_s(self, now_s: float) -> float:
-        """Since when enough name servers have shown no broker but us; ``inf``: they show another one."""
+        """Since when enough name servers have shown no broker but this one; ``inf``: they show another
+        one."""
         return self._without_s(lambda _: True, now_s)
 
     def stand_ins(self, now_s: float) -> list[str]:
-        """Addresses of slaves with a lower id, if one may still act although enough name servers show none.
+        """Addresses of slaves with a lower id that may still act although enough name servers show none of
+        them.
 
         A slave may have acted since the master was lost or handed over.
         """
@@ -200,20 +203,20 @@ class MemberViews:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that the next move depends on.
+    """The facts on which the next move depends.
 
     Attributes:
-        fence_open: whether our own right to lead lasts.
-        settled: whether the name servers have shown us for long enough that no other broker leads, see
+        fence_open: whether this broker's own right to lead lasts.
+        settled: whether the name servers have shown this broker for so long that no other leads, see
             ``Fence``.
-        link_up: whether the link to the master is there and gives signs of life.
-        released: the master said over the link that it does not lead: it is stopping, or lost its name
+        link_up: whether the link to the master is up and bytes have arrived lately.
+        released: whether the master sent over the link that it does not lead: it stops, or lost its name
             servers.
         port: the result of connecting to the lost master.
-        asked: a fenced master has asked the others since it was fenced.
-        yielded_until_s: the acting master made way for a returning master until this time.
-        idle: the members that did not agree in pre-online have stopped their background work.
-        leased: no name server answers, but all others leave the lead to this master (see ``lease``).
+        asked: whether this broker asked all members that are shown when it was in pre-online.
+        yielded_until_s: until when this broker makes way for a returning master.
+        idle: whether the members that did not agree in pre-online have stopped their background work.
+        leased: whether no name server answers, but all others leave the lead to this master (see ``lease``).
     """
 
     broker_id: int
@@ -251,7 +254,7 @@ def decide(situation: Situation, views: MemberViews, timing: Timing, now_s: floa
         return _of_acting(situation, views, now_s)
     if role is Role.SLAVE:
         return _of_slave(situation, views, timing, now_s)
-    return NextMove(Move.STAY)  # pre-online decides for itself
+    return NextMove(Move.STAY)  # :mod:`pre_online` decides its steps
 
 
 def _of_master(situation: Situation, views: MemberViews, timing: Timing, now_s: float) -> NextMove:
@@ -284,7 +287,7 @@ def _of_acting(situation: Situation, views: MemberViews, now_s: float) -> NextMo
         return NextMove(Move.STEP_DOWN, members.get(MASTER_ID), f"broker id {lower} is at {members[lower]}")
     if not situation.fence_open:
         return NextMove(Move.STEP_DOWN, why="the name servers have not answered a heartbeat in time")
-    # A fenced master still takes messages, so we go on copying its log.
+    # A fenced master still takes messages, so its log is still copied.
     return NextMove(Move.STAY, views.master if situation.link_up else None)
 
 
