@@ -1,4 +1,6 @@
-"""Operations on users and their rules (ACL 2.0). Each server has its own; changes are made at all of them."""
+"""Operations on users and their rules (ACL 2.0). Each server has users and rules of its own; changes are made
+at all servers.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,15 @@ _STATUSES = {True: "enable", False: "disable"}
 class AccessAdmin:
     """Operations on users and rules, as ``Admin.access``.
 
-    Every change is made at all brokers, slaves too, and at all name servers that require keys. A slave is
-    named with its id: ``broker-a (id 1)``.
+    Every change is made at all brokers, slaves too, and at all name servers that require keys. A slave's name
+    carries its id: ``broker-a (id 1)``.
     """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     async def users(self) -> Partial[Sequence[UserEntry]]:
-        """The users of every broker and name server, by name. No answer has their secrets.
+        """The users of every broker and name server, sorted by name. The answers never contain secrets.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
@@ -65,15 +67,15 @@ class AccessAdmin:
         return answers.partial(sorted(found, key=lambda entry: (entry.user, entry.broker_name)))
 
     async def create_user(self, user: str, secret: str | Secret, *, is_super: bool = False) -> Sequence[str]:
-        """Make a user at every broker.
+        """Create a user at every broker.
 
         Returns:
-            Names of the brokers that have the user now.
+            Names of the brokers at which the user was created.
 
         Raises:
-            ValidationError: a broker has a user of this name already; nothing is done.
-            IncompleteError: some brokers have the user now, another one refuses or does not answer. Set the
-                secret with :meth:`change_user` there, or delete the user and make it again.
+            ValidationError: a broker already has a user of this name; nothing is done.
+            IncompleteError: some brokers have created the user, another one refuses or does not answer. Set
+                the secret with :meth:`change_user` there, or delete the user and create it again.
             BrokerError, TransportError: no broker has it; the error of the first one.
             NameServerError: no name server answers, or it knows no broker.
         """
@@ -91,10 +93,10 @@ class AccessAdmin:
         is_super: bool | None = None,
         is_enabled: bool | None = None,
     ) -> Sequence[str]:
-        """Change what is given of a user, at every broker; returns the brokers' names.
+        """Change the given properties of a user at every broker; returns the brokers' names.
 
         Raises:
-            ValidationError: nothing is given.
+            ValidationError: no property is given.
             IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
         """
         if secret is None and is_super is None and is_enabled is None:
@@ -108,7 +110,7 @@ class AccessAdmin:
         return await self._tell(headers.AuthUpdateUserRequest(username=user).command(info.encode()))
 
     async def delete_user(self, user: str) -> Sequence[str]:
-        """Remove a user and the rules of it at every broker, where it is; returns the brokers' names.
+        """Remove a user and its rules at every broker that has it; returns the brokers' names.
 
         Raises:
             IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
@@ -116,14 +118,15 @@ class AccessAdmin:
         return await self._tell(headers.AuthDeleteUserRequest(username=user).command())
 
     async def rules(self, user: str | None = None) -> Partial[Sequence[Rule]]:
-        """The rules of every broker and name server, or those of one user, by user and resource.
+        """The rules of every broker and name server, or those of one user, sorted by user and resource.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers, or it knows no broker.
         """
         answers: Answers[list[AclInfo]] = await self._ask(
-            # A filter finds every subject that contains it.
+            # The servers return every rule whose subject contains the filter, so further users may be among
+            # the answers.
             headers.AuthListAclRequest(subject_filter="" if user is None else _SUBJECT + user).command(),
             lambda _, answer: AclInfo.decode_list(answer.body) if answer.body else [],
         )
@@ -145,16 +148,16 @@ class AccessAdmin:
         sources: Sequence[str] = (),
         allows: bool = True,
     ) -> Sequence[str]:
-        """Give a user a rule at every broker; it replaces the one about the same resource.
+        """Give a user a rule at every broker; it replaces the user's rule for the same resource.
 
         Args:
             resource: ``Topic:orders``, ``Topic:orders*``, ``Group:billing``, ``Cluster:name`` or ``*``.
-            actions: of All, Pub, Sub, Create, Update, Delete, Get, List.
-            sources: addresses and networks for which it counts; none: for all.
-            allows: allow, else deny.
+            actions: any of All, Pub, Sub, Create, Update, Delete, Get, List.
+            sources: addresses and networks from which the rule applies; empty: from all.
+            allows: whether the rule allows the actions, else it denies them.
 
         Returns:
-            Names of the brokers that have the rule now.
+            Names of the brokers at which the rule is set.
 
         Raises:
             IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
@@ -164,7 +167,7 @@ class AccessAdmin:
         return await self._tell(headers.AuthCreateAclRequest(subject=_SUBJECT + user).command(info.encode()))
 
     async def delete_rules(self, user: str, resource: str | None = None) -> Sequence[str]:
-        """Remove the rule of a user about a resource, or all rules of the user, at every broker.
+        """Remove a user's rule for a resource, or all rules of the user, at every broker.
 
         Raises:
             IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`create_user`.
@@ -175,7 +178,7 @@ class AccessAdmin:
     async def test(
         self, user: str, action: str, resource: str, *, source: str = "127.0.0.1"
     ) -> Partial[Sequence[Verdict]]:
-        """Whether each server would let a user do something, and which rule decides; nothing is done.
+        """Whether each server would permit an action of a user, and which rule decides; nothing is done.
 
         Args:
             action: one of ``Pub``, ``Sub``, ``Create``, ``Update``, ``Delete``, ``Get``, ``List``.
@@ -183,8 +186,9 @@ class AccessAdmin:
             source: the IP address of the client.
 
         Raises:
-            ValidationError: there is no such action or resource, or the source is no IP address.
-            BrokerError, TransportError, NameServerError: as of :meth:`users`.
+            ValidationError: the action or the form of the resource is unknown, or the source is no IP
+                address.
+            BrokerError, TransportError, NameServerError: as for :meth:`users`.
         """
         from orbitmq.admin.verdicts import asked_of, judged, source_of
 
@@ -207,7 +211,7 @@ class AccessAdmin:
         return Partial(verdicts, tuple(left_out.values()))
 
     async def refusals(self) -> Partial[Sequence[RefusalCount]]:
-        """The requests that OrbitMQ's servers refused since their start, the most frequent first.
+        """The requests that OrbitMQ's servers have refused since their start, the most frequent first.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
@@ -221,7 +225,9 @@ class AccessAdmin:
         return answers.partial(sorted(found, key=lambda one: (-one.count, one.user, one.resource)))
 
     async def _ask(self, command: Command, read: Callable[[BrokerInfo, Command], T]) -> Answers[T]:
-        """The answers of all brokers, and of the name servers that require keys. Others know no users."""
+        """The answers of all brokers, and of the name servers that require keys; other name servers have no
+        users.
+        """
         brokers = [_labelled(broker) for broker in await self._cluster.brokers()]
         if not brokers:
             raise NameServerError("the name server knows no broker")
@@ -247,7 +253,9 @@ class AccessAdmin:
 
 
 def _labelled(broker: BrokerInfo) -> BrokerInfo:
-    """The broker, a slave with its id in the name: it has its master's name, and may have other users."""
+    """The broker; for a slave with its id in the name, since a slave shares its master's name and may have
+    other users.
+    """
     return broker if broker.is_master else replace(broker, name=f"{broker.name} (id {broker.broker_id})")
 
 
@@ -268,10 +276,10 @@ def _rules(broker_name: str, info: AclInfo) -> list[Rule]:
 
 
 def _refusals(broker_name: str, status: Mapping[str, str]) -> list[RefusalCount]:
-    """The refusals in a broker's state. A broker that requires no keys, and Apache's, has none.
+    """The refusals in a broker's state; empty for a broker that requires no keys, and for Apache's.
 
     Raises:
-        BodyError: the state has a list that cannot be read.
+        BodyError: the list of refusals in the state is invalid.
     """
     if "refusals" not in status:
         return []

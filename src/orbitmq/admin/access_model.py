@@ -1,4 +1,4 @@
-"""Users, rules and refusals as the operations show them."""
+"""Users, rules and refusals, as the operations return them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class UserEntry:
     """A user of one broker, or of a name server that requires keys.
 
     Attributes:
-        is_super: may do everything.
-        is_enabled: is served.
+        is_super: whether the user may do everything.
+        is_enabled: whether the user's requests are served.
     """
 
     broker_name: str
@@ -27,10 +27,10 @@ class Rule:
 
     Attributes:
         resource: ``Topic:name``, ``Group:prefix*``, ``Cluster:name`` or ``*``.
-        actions: such as ``Pub`` and ``Sub``.
-        sources: addresses and networks for which it counts; empty: for all.
-        allows: whether it allows, else it denies.
-        is_default: counts where no other rule matches.
+        actions: the actions, such as ``Pub`` and ``Sub``.
+        sources: addresses and networks from which the rule applies; empty: from all.
+        allows: whether the rule allows, else it denies.
+        is_default: whether the rule applies only if no other rule matches.
     """
 
     broker_name: str
@@ -47,11 +47,11 @@ class RefusalCount:
     """Requests that a server refused since its start, or would have refused (``authMode=observe``).
 
     Attributes:
-        user: the name that they gave; empty: none.
-        why: in a few words.
-        action: a right that would have been enough; empty: not a matter of rules.
-        resource: as ``Topic:orders``; empty: not a matter of rules.
-        address: where they came from.
+        user: the user name in the requests; empty if they had none.
+        why: the reason in a few words.
+        action: a right that would have been enough; empty if rules were not the reason.
+        resource: the resource, such as ``Topic:orders``; empty if rules were not the reason.
+        address: the IP address of the client.
     """
 
     broker_name: str
@@ -65,11 +65,11 @@ class RefusalCount:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a broker, or a name server that requires keys, would let a user do something.
+    """Whether a broker, or a name server that requires keys, would permit an action of a user.
 
     Attributes:
-        why: in a few words.
-        rules: those that decide; empty: none fits, or it is no matter of rules.
+        why: the reason in a few words.
+        rules: the rules that decide; empty if no rule applies, or rules are not the reason.
     """
 
     broker_name: str

@@ -1,4 +1,4 @@
-"""Answers of several servers to one question, with the servers that did not answer."""
+"""Answers of several servers to one question, and the servers that did not answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LeftOut:
     Attributes:
         name: the broker's name, or "name server".
         address: ``host:port``.
-        reason: why there is no answer, in words.
+        reason: the reason in words why there is no answer.
         error: the exception that was raised instead.
     """
 
@@ -47,10 +47,10 @@ class LeftOut:
 
     @property
     def uncertain(self) -> bool:
-        """Whether the server may have made a change, or will make it, although it did not confirm it.
+        """Whether the server may have made the change, or may still make it, although it did not confirm it.
 
-        The request was sent and the answer is missing; or the broker could not write the change to its disk,
-        and tries that again.
+        Either the request was sent and its answer is missing, or the broker could not write the change to its
+        disk and will try again.
         """
         if isinstance(self.error, BrokerError):
             return self.error.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -62,11 +62,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Partial(Generic[FoundT]):
-    """The result of the servers that answered, and the servers that are missing in it.
+    """The result of the servers that answered, and the servers that are missing from it.
 
     Attributes:
         found: the result of the servers that answered.
-        left_out: the servers that refused or did not answer in time; empty: the result is whole.
+        left_out: the servers that refused or did not answer in time; empty if the result is complete.
     """
 
     found: FoundT
@@ -74,7 +74,7 @@ class Partial(Generic[FoundT]):
     text: str = field(default=NOT_ALL, repr=False, compare=False)
 
     def whole(self) -> FoundT:
-        """The result, when no server is left out.
+        """The result, if no server is left out.
 
         Raises:
             IncompleteError: a server is left out.
@@ -85,10 +85,10 @@ class Partial(Generic[FoundT]):
 
 
 class IncompleteError(OrbitError):
-    """Some servers refused or did not answer: a result is not whole, or a change was not made everywhere.
+    """Some servers refused or did not answer: a result is incomplete, or a change was not made everywhere.
 
     Attributes:
-        partial: what was found or done at the other servers.
+        partial: the result or the change at the other servers.
         left_out: the servers that refused or did not answer.
     """
 
@@ -100,11 +100,11 @@ class IncompleteError(OrbitError):
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[T]):
-    """The answers to one question that several brokers were asked.
+    """The answers of several brokers to one question.
 
     Attributes:
         asked: the number of brokers that were asked.
-        pairs: brokers with their answers. One whose answer is that it has nothing of it may be missing.
+        pairs: brokers with their answers. A broker that answered "not here" may be missing.
         left_out: the brokers that did not answer, or refused.
     """
 
@@ -118,12 +118,12 @@ class Answers(Generic[T]):
         return [broker.name for broker, _ in self.pairs]
 
     def beside(self, left_out: Sequence[LeftOut]) -> Answers[T]:
-        """These answers, with further brokers that were left out by an earlier question."""
+        """These answers, with the brokers added that an earlier question left out."""
         return Answers(self.asked + len(left_out), self.pairs, [*left_out, *self.left_out])
 
     def partial(self, found: R, text: str = NOT_ALL) -> Partial[R]:
-        """A :class:`Partial` with ``found``, the result of these answers. ``text`` begins the error of
-        ``whole()``.
+        """A :class:`Partial` with ``found``, the result of these answers. ``text`` is the first part of the
+        error that ``whole()`` raises.
 
         Raises:
             BrokerError, TransportError, WireError: no broker answered; the error of the first one.
@@ -134,7 +134,7 @@ class Answers(Generic[T]):
 
 
 def left_out(name: str, address: str, error: OrbitError, timeout_ms: int) -> LeftOut:
-    """The server with its failure, in words. ``timeout_ms``: the time-out of the request."""
+    """The server with the reason of its failure in words. ``timeout_ms``: the timeout of the request."""
     if isinstance(error, RequestTimeoutError):
         reason = f"no answer in {timeout_ms / 1000:g} s"
     elif isinstance(error, BrokerError):

@@ -1,4 +1,4 @@
-"""Arguments of operations: those of a wrong kind are refused before a server is asked."""
+"""Checks of the arguments of operations: wrong ones are refused before a server is asked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _KINDS: Mapping[str, type[Any]] = {
 
 
 def checks_arguments(kind: type[K]) -> type[K]:
-    """The operations of a class check their arguments by their annotations and by the table of ranges."""
+    """Class decorator: the class's operations check their arguments by the annotations and by the table of
+    ranges.
+    """
     for name, method in list(vars(kind).items()):
         if inspect.iscoroutinefunction(method) and not name.startswith("_"):
             setattr(kind, name, _checked(method))
@@ -53,10 +55,10 @@ def _checked(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., C
 
 
 def _check(name: str, value: object, annotation: str) -> None:
-    """Refuse a value of another kind than the annotation says, or out of its range.
+    """Refuse a value that does not match the annotation, or is out of its range.
 
     Raises:
-        ValidationError: it names the argument and what it takes.
+        ValidationError: the value is wrong; the text names the argument and the accepted values.
     """
     first, *others = annotation.split(" | ")
     if value is None and "None" in others:

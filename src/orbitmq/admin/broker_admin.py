@@ -41,7 +41,7 @@ class BrokerAdmin:
 
     async def states(self) -> Sequence[BrokerState]:
         """The role, the log and the lag of every live broker, in the order of :meth:`list`. A broker that
-        does not answer is in the list, with the reason.
+        does not answer is included, with the reason.
 
         Raises:
             NameServerError: no name server answers.
@@ -58,8 +58,8 @@ class BrokerAdmin:
     async def replicas(self, name: str) -> Sequence[BrokerState]:
         """The state of a master and its slaves, which share a broker name.
 
-        A RocketMQ master is also asked how far its slaves lag and whether they are in sync, as its
-        own state does not have that.
+        A RocketMQ master gets a second request, for the lag of its slaves and whether they are in sync, since
+        its own state does not contain them.
 
         Raises:
             NameServerError: no name server answers.
@@ -82,7 +82,7 @@ class BrokerAdmin:
         return states(await asyncio.gather(*map(status, own)))
 
     async def without_master(self, *, cluster: str | None = None) -> Sequence[str]:
-        """Names of broker groups whose slaves are online and whose master is not: changes are not made there.
+        """Names of the broker groups with slaves but without a master online: changes cannot be made there.
 
         Raises:
             NameServerError: no name server answers, or it knows no broker.
@@ -90,10 +90,12 @@ class BrokerAdmin:
         return [broker.name for broker in await self._cluster.leaders(cluster) if not broker.is_master]
 
     async def runtime(self, address: str) -> dict[str, str]:
-        """What the broker at ``address`` reports of itself (``brokerStatus``), by RocketMQ's names.
+        """The runtime information that the broker at ``address`` reports (``brokerStatus``), by RocketMQ's
+        names.
 
         Raises:
-            BrokerError, TransportError, WireError: it refuses, or cannot be reached, or cannot be understood.
+            BrokerError, TransportError, WireError: the broker refuses, cannot be reached, or sends an invalid
+                answer.
         """
         answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         return KVTable.decode(answer.body).table
@@ -102,18 +104,20 @@ class BrokerAdmin:
         """The groups with members or unread messages at the broker at ``address``.
 
         Raises:
-            BrokerError, TransportError, WireError: it refuses, or cannot be reached, or cannot be understood.
+            BrokerError, TransportError, WireError: the broker refuses, cannot be reached, or sends an invalid
+                answer.
         """
         return await readers_of(self._cluster, address)
 
     async def take_writes(self, name: str) -> Partial[int]:
-        """Take the write permission of the brokers ``name`` at every name server: clients send to the others.
+        """Remove the write permission of the broker group ``name`` at every name server: clients then send to
+        other brokers.
 
         Returns:
-            The number of their topics.
+            The number of topics concerned.
 
         Raises:
-            NameServerError, BrokerError, TransportError: no name server has done it.
+            NameServerError, BrokerError, TransportError: no name server has made the change.
         """
         request = headers.WipeWritePermOfBrokerRequest(broker_name=name)
         read = headers.WipeWritePermOfBrokerResponse.from_ext
@@ -123,13 +127,14 @@ class BrokerAdmin:
         return answers.partial(max((count for _, count in answers.pairs), default=0))
 
     async def give_writes(self, name: str) -> Partial[int]:
-        """Let clients read and write all topics of the brokers ``name`` again, at every name server.
+        """Restore the read and write permission of all topics of the broker group ``name``, at every name
+        server.
 
         Returns:
-            The number of their topics.
+            The number of topics concerned.
 
         Raises:
-            NameServerError, BrokerError, TransportError: no name server has done it.
+            NameServerError, BrokerError, TransportError: no name server has made the change.
         """
         request = headers.AddWritePermOfBrokerRequest(broker_name=name)
         read = headers.AddWritePermOfBrokerResponse.from_ext
@@ -142,17 +147,17 @@ class BrokerAdmin:
         """Settings of the broker at ``address`` by RocketMQ's keys.
 
         Raises:
-            BrokerError, TransportError: it refuses, or cannot be reached.
+            BrokerError, TransportError: the broker refuses, or cannot be reached.
         """
         answer = await self._cluster.ask(address, Command(RequestCode.GET_BROKER_CONFIG))
         return dict(properties_text.parse(answer.body.decode()))
 
     async def setting_details(self, address: str) -> Mapping[str, BrokerSetting]:
-        """Settings of the broker at ``address`` by RocketMQ's keys, with whether each may change while the
+        """Settings of the broker at ``address`` by RocketMQ's keys, each with whether it may change while the
         broker runs.
 
         Raises:
-            BrokerError, TransportError: it refuses, or cannot be reached.
+            BrokerError, TransportError: the broker refuses, or cannot be reached.
         """
         answer = await self._cluster.ask(
             address, Command(RequestCode.GET_BROKER_CONFIG, {"liveKeys": "true"})
@@ -178,7 +183,8 @@ class BrokerAdmin:
     async def change_all(
         self, brokers: Sequence[BrokerInfo], settings: Mapping[str, str]
     ) -> Partial[Sequence[str]]:
-        """Change settings of several running brokers; the addresses of those that have changed them.
+        """Change settings of several running brokers; returns the addresses of the brokers that have changed
+        them.
 
         Raises:
             BrokerError, TransportError: no broker has changed them; the error of the first one.
@@ -192,20 +198,20 @@ class BrokerAdmin:
         """Change settings of the running broker at ``address``.
 
         Raises:
-            BrokerError, TransportError: it refuses (the remark names the key), or cannot be reached.
+            BrokerError, TransportError: the broker refuses (the remark names the key), or cannot be reached.
         """
         body = properties_text.render(settings).encode()
         await self._cluster.ask(address, Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
     async def certificates(self) -> Partial[Sequence[ServerCertificate]]:
-        """The TLS certificates of all name servers and live brokers; each is connected to.
+        """The TLS certificates of all name servers and live brokers, from a connection to each.
 
-        A certificate that is not accepted is in the list, with the reason. When no name server can be asked
-        for that, only the name servers are in it.
+        A certificate that is not accepted is included, with the reason. If no name server has an accepted
+        certificate, the brokers are unknown and the list holds only the name servers.
 
         Raises:
-            ValidationError: this client does not speak TLS.
-            NameServerError: the name servers' certificates are accepted, and none of them answers.
+            ValidationError: this client does not use TLS.
+            NameServerError: a name server's certificate is accepted, but no name server answers.
         """
         timeout_ms = self._cluster.timeout_ms
         missing: list[LeftOut] = []

@@ -1,4 +1,4 @@
-"""Roles, logs and lags of brokers, computed from the brokerStatus of each. Pure."""
+"""Roles, logs and lags of brokers, computed from the brokerStatus of each. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.transport.address import parse_address
 from orbitmq.wire.bodies.ha import HARuntimeInfo
 
 Status = Mapping[str, str]
-# The key of the runtime information under which a master lists its slaves, as JSON.
+# The key of the runtime information that holds a master's slaves, as JSON.
 FOLLOWERS = "followers"
 
 
@@ -28,7 +28,7 @@ class _Follower:
 
 
 def states(answers: Sequence[tuple[BrokerInfo, Status | OrbitError]]) -> list[BrokerState]:
-    """The state of each broker. An answer is its brokerStatus, or the error that came instead."""
+    """The state of each broker. An answer is the broker's brokerStatus, or the error of its request."""
     alone = [_alone(broker, answer) for broker, answer in answers]
     followers = {
         (broker.cluster, broker.name): _followers(answer)
@@ -98,8 +98,8 @@ def _followers(status: Status) -> dict[str, _Follower]:
 
 
 def followers_text(info: HARuntimeInfo) -> str:
-    """The slaves of a RocketMQ master by host, in the form that OrbitMQ's masters use. Several slaves on one
-    host are left out: RocketMQ does not say which of them is which.
+    """The slaves of a RocketMQ master by host, in the form that OrbitMQ's masters use. Slaves that share a
+    host are left out, since RocketMQ's answer does not distinguish them.
     """
     hosts = [one.addr.lstrip("/").rpartition(":")[0] for one in info.ha_connection_info]
     table = {
@@ -111,7 +111,7 @@ def followers_text(info: HARuntimeInfo) -> str:
 
 
 def _share(text: str | None) -> float | None:
-    """A share of the whole; RocketMQ's brokers write -1 when they cannot tell."""
+    """A ratio between 0 and 1; RocketMQ's brokers write -1 if they cannot determine it."""
     try:
         share = float(text or "")
     except ValueError:

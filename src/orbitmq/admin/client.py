@@ -1,4 +1,4 @@
-"""``Admin``: looks at a cluster and changes it."""
+"""``Admin``: inspects and changes a cluster."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class AdminOptions:
 class Admin:
     """Operations on the cluster behind some name servers. Use it as an async context manager.
 
-    Looking at a cluster changes nothing in it: no group is created, no offset moved. Several brokers are
-    asked at the same time. A question to several brokers returns a :class:`~orbitmq.admin.Partial`: what the
-    brokers that answered have (``found``), and the others (``left_out``); ``whole()`` raises when there are
-    such. A change that was not made everywhere raises :class:`~orbitmq.admin.IncompleteError`.
+    Reading operations change nothing in the cluster: they create no group and move no offset. Requests to
+    several brokers are sent at the same time, and return a :class:`~orbitmq.admin.Partial`: the result of the
+    brokers that answered (``found``), and the other brokers (``left_out``); ``whole()`` raises an error if a
+    broker is left out. A change that was not made everywhere raises :class:`~orbitmq.admin.IncompleteError`.
 
     Attributes:
         brokers: the brokers, their state and settings.
@@ -68,9 +68,9 @@ class Admin:
         topics: topics, their routes and offsets.
         groups: consumer groups: members, lag, reset, clone.
         messages: stored messages by id and key, and their traces.
-        dead_letters: counts dead letters and sends them again.
-        timers: messages that wait for their time.
-        definitions: topics and groups, out of one cluster and into another.
+        dead_letters: dead letters: their numbers, and sending them again.
+        timers: timer messages that wait for their delivery time.
+        definitions: export of topics and groups from one cluster and import into another.
         access: users and their rules.
 
     Example::
@@ -83,7 +83,7 @@ class Admin:
 
     Args:
         name_servers: "host:port;host:port" or a list of such addresses, an address server's URL or
-            ``dns://name:port``; without it what ``NAMESRV_ADDR`` says, else ``127.0.0.1:9876``.
+            ``dns://name:port``; default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
         timeout: limit of each request, in seconds or as a timedelta.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function
             that is called for each request and returns them.
@@ -91,7 +91,7 @@ class Admin:
         runtime: the machine; the real one by default.
 
     Raises:
-        ValidationError: not an address, or the timeout is not 0.001 to 600 s.
+        ValidationError: an address is invalid, or the timeout is not 0.001 to 600 s.
     """
 
     @takes(AdminOptions)
@@ -129,5 +129,5 @@ class Admin:
 
 
 def cluster_of(admin: Admin) -> ClusterClient:
-    """The connections of an ``Admin``, for a request that it has no method for."""
+    """The connections of an ``Admin``, for requests without a method of their own."""
     return admin._cluster

@@ -1,4 +1,4 @@
-"""Operations on clients: the connections of groups and producers, and what one consumer works on."""
+"""Operations on clients: the connections of producers and consumers, and the queues of one consumer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from orbitmq.wire.bodies.client import (
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-# Behind the begin of a name: all names that begin so.
+# At the end of a group's name: matches all names with this prefix.
 ANY: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client of a group that is connected.
+    """A connected client of a group.
 
     Attributes:
         role: "producer" or "consumer".
-        brokers: names of the brokers that it is connected to.
+        brokers: names of the brokers with a connection of this client.
     """
 
     role: str
@@ -53,7 +53,7 @@ class ConnectedClient:
 
 @dataclass(frozen=True, slots=True)
 class QueueAtClient:
-    """A queue that a consumer reads. ``cached``: its messages that are fetched and not done yet."""
+    """A queue that a consumer reads. ``cached``: number of its messages that are fetched and not done."""
 
     queue: MessageQueue
     committed: int
@@ -62,11 +62,12 @@ class QueueAtClient:
 
 @dataclass(frozen=True, slots=True)
 class RunningClient:
-    """What a consumer says of itself.
+    """The running information that a consumer reports.
 
     Attributes:
-        properties: its settings and times, by RocketMQ's names.
-        stacks: where its threads are; empty: they were not asked for, or it does not say.
+        properties: the consumer's settings and times, by RocketMQ's names.
+        stacks: the stacks of its threads; empty if they were not requested, or the consumer does not report
+            them.
     """
 
     group: str
@@ -78,7 +79,7 @@ class RunningClient:
 
 @checks_arguments
 class ClientAdmin:
-    """Operations on clients, as ``Admin.clients``. Nothing of them is changed."""
+    """Operations on clients, as ``Admin.clients``. They change nothing."""
 
     def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
@@ -87,13 +88,14 @@ class ClientAdmin:
     async def list(
         self, *, group: str | None = None, address: str | None = None, within: Duration | None = None
     ) -> Partial[Sequence[ConnectedClient]]:
-        """The connected producers and consumers, of one group or of all but RocketMQ's own.
+        """The connected producers and consumers of one group, or of all groups except RocketMQ's own.
 
         Args:
-            group: its name, or the begin of several names with ``*`` behind it.
-            address: of a live broker; only its connections are listed.
-            within: seconds for asking about the consumers of several groups: Apache's brokers are asked about
-                each group. Those that were not asked are told as a broker that is left out.
+            group: the group's name, or a prefix of names followed by ``*``.
+            address: the address of a live broker; only its connections are listed.
+            within: time limit in seconds for the requests about consumers of several groups: Apache's brokers
+                need one request per group. Groups that were not reached in time are reported as a broker that
+                is left out.
 
         Raises:
             ValidationError: no broker is registered at ``address``.
@@ -118,14 +120,14 @@ class ClientAdmin:
         return Partial(whole.found, (*whole.left_out, *missing), whole.text)
 
     async def show(self, group: str, client_id: str, *, stacks: bool = False) -> Partial[RunningClient]:
-        """What a consumer says of itself, through a broker that it is connected to.
+        """The running information of a consumer, requested through a broker that it is connected to.
 
         Args:
-            stacks: ask for the stacks of its threads, too.
+            stacks: request the stacks of its threads, too.
 
         Raises:
             ValidationError: no broker that answers has this client in the group.
-            BrokerError, TransportError: it does not answer.
+            BrokerError, TransportError: the consumer does not answer.
             NameServerError: no name server answers.
         """
         answer = await self.list(group=group)
@@ -160,8 +162,8 @@ class ClientAdmin:
     async def _at(
         self, broker: BrokerInfo, group: str | None, limit_s: float | None
     ) -> tuple[Sequence[ConnectedClient], str]:
-        """The clients of a broker, and which groups it was not asked about. An Apache broker is asked for the
-        consumers of each group.
+        """The clients of a broker, and the groups that the requests did not reach in time: an Apache broker
+        needs one request per group.
         """
         consumers: Mapping[str, Sequence[ListedConnection]] | None
         unasked = ""
@@ -186,7 +188,7 @@ class ClientAdmin:
 
     async def _told(self, broker: BrokerInfo, fields: Mapping[str, str] | None = None) -> ProducerTableInfo:
         """The producers of a broker; with the field ``consumers`` an OrbitMQ broker adds its consumers. A
-        broker before 4.8 does not know the request: then the result is empty.
+        broker before 4.8 does not support the request; the result is then empty.
         """
         request = Command(RequestCode.GET_ALL_PRODUCER_INFO, dict(fields or {}))
         answer = await self._cluster.ask_unless(
@@ -197,7 +199,7 @@ class ClientAdmin:
     async def _consumers(
         self, broker: BrokerInfo, group: str | None, limit_s: float | None
     ) -> tuple[Mapping[str, Sequence[ListedConnection]], str]:
-        """The consumers of each group, and which groups were not asked about in time."""
+        """The consumers of each group, and the groups that the requests did not reach in time."""
         found: dict[str, Sequence[ListedConnection]] = {}
         names: Sequence[str] | None = None
 
@@ -221,7 +223,7 @@ class ClientAdmin:
 
 
 def _is_meant(name: str, group: str | None) -> bool:
-    """Whether a group is one of those asked for; RocketMQ's own are only if they are named."""
+    """Whether a group matches the requested one; RocketMQ's own groups match only by their full name."""
     if group is None or group.endswith(ANY):
         return name.startswith((group or ANY)[:-1]) and not is_built_in_group(name)
     return name == group

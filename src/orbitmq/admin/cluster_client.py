@@ -1,4 +1,4 @@
-"""Requests to one broker or to several, and the list of brokers: shared by all operations."""
+"""Requests to one broker or to several, and the list of brokers; all operations use it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from orbitmq.wire.refusals import error_of
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-# Most requests in flight to one broker when it is asked about each topic or group.
+# Most requests in flight to one broker while it gets a request for each topic or group.
 SIDE_BY_SIDE = 16
 NOT_DONE = "not done at all brokers"
-# Errors of one server; the others may answer.
+# Errors that concern one server; other servers may answer.
 FAILURES = (BrokerError, TransportError, WireError, MessageFormatError)
 
 
 async def side_by_side(items: Iterable[Item], work: Callable[[Item], Awaitable[T]]) -> list[T]:
-    """Do ``work`` for each of many items at one broker, a few at a time; the results in their order."""
+    """Do ``work`` for each item, a limited number at a time; returns the results in the order of the
+    items.
+    """
     line = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def one(item: Item) -> T:
@@ -39,7 +41,7 @@ async def side_by_side(items: Iterable[Item], work: Callable[[Item], Awaitable[T
 
 
 def no_master(name: str) -> str:
-    """The reason for a broker group at which nothing can be changed."""
+    """The reason why nothing can be changed at a broker group."""
     return f"no master of {name} is online"
 
 
@@ -87,7 +89,7 @@ class ClusterClient:
         return brokers
 
     async def leaders(self, cluster: str | None = None) -> list[BrokerInfo]:
-        """One broker of each name: the master, while it is missing the one with the lowest id.
+        """One broker of each name: the master, or without a master the broker with the lowest id.
 
         The slave with the lowest id has a copy of the master's data and may act for it.
 
@@ -95,17 +97,17 @@ class ClusterClient:
             NameServerError: no name server answers, or it knows no broker.
         """
         brokers = await self._of_cluster(cluster)
-        # In reversed order the lowest id of a name comes last, and replaces the others.
+        # In reversed order the lowest id of a name comes last, and overwrites the others.
         first = {(b.cluster, b.name): b for b in reversed(brokers)}
         if not first:
             raise _unknown(cluster, "with a broker")
         return sorted(first.values(), key=lambda b: (b.cluster, b.name))
 
     async def readers(self, topic: str) -> list[BrokerInfo]:
-        """One broker of each group with queues of ``topic``, the one with the lowest id.
+        """The broker with the lowest id of each broker group that has queues of ``topic``.
 
         Raises:
-            TopicNotFoundError: the name server does not know the topic.
+            TopicNotFoundError: the name servers do not have the topic.
             NameServerError: no name server answers.
         """
         return [
@@ -115,10 +117,10 @@ class ClusterClient:
         ]
 
     async def route(self, topic: str) -> list[RouteEntry]:
-        """Where the queues of ``topic`` are, by broker name.
+        """The brokers with queues of ``topic``, sorted by broker name.
 
         Raises:
-            TopicNotFoundError: the name server does not know the topic.
+            TopicNotFoundError: the name servers do not have the topic.
             NameServerError: no name server answers.
         """
         route = await self.name_servers.topic_route(topic, self.timeout_ms)
@@ -150,7 +152,7 @@ class ClusterClient:
         """The masters, for a change that has to be made at all of them.
 
         Raises:
-            ValidationError: a name has slaves and no master.
+            ValidationError: a broker group has slaves online but no master.
             NameServerError: no name server answers, or it knows no broker.
         """
         brokers = await self.leaders(cluster)
@@ -160,17 +162,17 @@ class ClusterClient:
         return brokers
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep on the runtime's clock."""
         await self._client.runtime.clock.sleep(seconds)
 
     async def ask(self, address: str, command: Command, *, least_ms: int = 0) -> Command:
-        """Send one request; returns the answer, which is a success.
+        """Send one request; returns the answer if its code is SUCCESS.
 
         Args:
-            least_ms: the answer is waited for at least this long, whatever the time-out of this client is.
+            least_ms: the shortest timeout of this request, if it is longer than the client's.
 
         Raises:
-            BrokerError, TransportError: it refuses, or cannot be reached.
+            BrokerError, TransportError: the server refuses, or cannot be reached.
         """
         answer = await self._client.request(address, command, max(self.timeout_ms, least_ms))
         if answer.language == Language.PYTHON:
@@ -180,21 +182,23 @@ class ClusterClient:
         return answer
 
     def is_orbitmq(self, address: str) -> bool:
-        """Whether OrbitMQ has answered from there: other brokers make a group that they are asked about."""
+        """Whether an answer from this address has come from OrbitMQ: a question about a group creates that
+        group at other brokers.
+        """
         return address in self._of_orbitmq
 
     async def certificate_end_ms(self, address: str) -> int:
-        """When the TLS certificate of a server ends, in milliseconds since the epoch.
+        """The end of validity of a server's TLS certificate, in milliseconds since the epoch.
 
         Raises:
-            TlsError: it is not accepted, or the server does not speak TLS.
+            TlsError: the certificate is not accepted, or the server does not use TLS.
             TransportError: the server cannot be reached.
-            ValidationError: this client does not speak TLS.
+            ValidationError: this client does not use TLS.
         """
         return await self._client.certificate_end_ms(address, self.timeout_ms)
 
     async def ask_unless(self, address: str, command: Command, code: int | None) -> Command | None:
-        """As :meth:`ask`; ``None`` when the answer is ``code``."""
+        """As :meth:`ask`; ``None`` if the answer has this code."""
         try:
             return await self.ask(address, command)
         except BrokerError as error:
@@ -205,7 +209,9 @@ class ClusterClient:
     async def at_each(
         self, brokers: Sequence[BrokerInfo], work: Callable[[BrokerInfo], Awaitable[T]]
     ) -> Answers[T]:
-        """Do ``work`` at several brokers side by side: a broker that does not answer delays no other one."""
+        """Do ``work`` at several brokers concurrently: a broker that does not answer delays no other
+        broker.
+        """
         results = await asyncio.gather(*map(work, brokers), return_exceptions=True)
         pairs: list[tuple[BrokerInfo, T]] = []
         missing: list[LeftOut] = []
@@ -226,15 +232,16 @@ class ClusterClient:
         *,
         without: int | None = None,
     ) -> Answers[T]:
-        """Send the same request to several brokers, side by side.
+        """Send the same request to several brokers concurrently.
 
         Args:
             read: decodes an answer; a broker whose answer cannot be decoded is left out.
-            without: the code of the answer "not here"; a broker that answers so is not among the answers.
+            without: the response code that means "not here"; a broker with this answer is missing from the
+                result.
         """
 
         async def one(broker: BrokerInfo) -> T | None:
-            # Each request needs a command of its own: a command carries its connection's number.
+            # Each request needs its own command, since a command carries its number on the connection.
             request = Command(command.code, dict(command.ext), command.body)
             answer = await self.ask_unless(broker.address, request, without)
             return None if answer is None else read(broker, answer)
@@ -244,30 +251,30 @@ class ClusterClient:
         return Answers(answers.asked, pairs, answers.left_out)
 
     async def tell_all(self, brokers: Sequence[BrokerInfo], command: Command) -> list[str]:
-        """Have several brokers make a change, side by side; returns their names.
+        """Have several brokers make a change, concurrently; returns their names.
 
         Raises:
-            IncompleteError: some brokers have not made it.
-            BrokerError, TransportError: no broker has made it; the error of the first one.
+            IncompleteError: some brokers have not made the change.
+            BrokerError, TransportError: no broker has made the change; the error of the first one.
         """
         answers = await self.ask_all(brokers, command, lambda broker, _: broker.name)
         return answers.partial(answers.names, NOT_DONE).whole()
 
     async def named_servers(self) -> list[BrokerInfo]:
-        """The name servers, each with a name that has its address.
+        """The name servers, each with a name that contains its address.
 
         Raises:
-            NameServerError: the source of the name servers has none.
+            NameServerError: the source of the name servers has no address.
         """
         known = await self.name_servers.known(self.timeout_ms)
         return [BrokerInfo("", f"name server {address}", 0, address) for address in known]
 
     async def ask_name_servers(self, command: Command, read: Callable[[Command], T]) -> Answers[T]:
-        """Send the same request to every name server, side by side. ``read`` decodes an answer."""
+        """Send the same request to every name server, concurrently. ``read`` decodes an answer."""
         known = await self.name_servers.known(self.timeout_ms)
         servers = [BrokerInfo("", "name server", 0, address) for address in known]
         return await self.ask_all(servers, command, lambda _, answer: read(answer))
 
     async def tell_name_servers(self, command: Command) -> Sequence[LeftOut]:
-        """Send a request to every name server; returns those that refused or did not answer."""
+        """Send a request to every name server; returns the name servers that refused or did not answer."""
         return (await self.ask_name_servers(command, lambda answer: answer.code)).left_out

@@ -32,8 +32,8 @@ class DeadLetters:
     """The dead letters of a group.
 
     Attributes:
-        count: how many are stored.
-        newest: when the last one became a dead letter; ``None`` when there is none.
+        count: the number of stored dead letters.
+        newest: the time at which the newest one became a dead letter; ``None`` if there is none.
         brokers: the number at each broker.
     """
 
@@ -48,14 +48,14 @@ class RedriveJob:
     """The job of one broker that sends the dead letters of a group again.
 
     Attributes:
-        remaining: dead letters that it has not looked at yet.
-        sent: dead letters that were sent again; with ``dry_run`` those that would be.
-        too_often, without_topic, too_large, passed_over: dead letters left because they were sent again
-            ``max_redrives`` times; because their topic is not there; because their properties have no room
-            for the mark; because of the filter, or because an earlier redrive has sent them.
+        remaining: dead letters that the job has not read yet.
+        sent: dead letters that were sent again; with ``dry_run`` the dead letters that would be sent.
+        too_often, without_topic, too_large, passed_over: numbers of skipped dead letters: sent again
+            ``max_redrives`` times already; their topic does not exist; their properties have no room for the
+            redrive's mark; excluded by the filter, or sent by an earlier redrive.
         missing_topic: the last topic that did not exist.
-        complete: with ``dry_run``: whether all dead letters were counted in time.
-        problem: why the job waits or has failed.
+        complete: with ``dry_run``, whether all dead letters were counted in time.
+        problem: the reason why the job waits or has failed.
     """
 
     group: str
@@ -77,9 +77,9 @@ class RedriveJob:
 
 @checks_arguments
 class DeadLetterAdmin:
-    """Operations on dead letters, in all clusters: at each master, or at the slave of a lost one.
+    """Operations on dead letters in all clusters, at each master, or at a slave if the master is gone.
 
-    Sending again needs OrbitMQ's brokers.
+    Redrives need OrbitMQ's brokers.
     """
 
     def __init__(self, cluster: ClusterClient) -> None:
@@ -120,7 +120,7 @@ class DeadLetterAdmin:
         return await self._cluster.at_each(brokers, lambda broker: self._ends(broker, group))
 
     async def _ends(self, broker: BrokerInfo, group: str) -> _Ends:
-        """The ends of the queues with a group's dead letters at one broker."""
+        """The smallest and next offsets of the queues with a group's dead letters at one broker."""
         request = headers.GetTopicStatsInfoRequest(topic=dead_letter_topic(group)).command()
         answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
         return () if answer is None else tuple(TopicStatsTable.decode(answer.body).offset_table.values())
@@ -139,27 +139,28 @@ class DeadLetterAdmin:
         dry_run: bool = False,
         only: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     ) -> Sequence[RedriveJob]:
-        """Send the dead letters of a group again: a job at each broker that has some.
+        """Send the dead letters of a group again, by a job at each broker that has some.
 
-        Dead letters that an earlier redrive has sent are skipped. The brokers run the jobs by themselves and
-        go on with them after a restart; see :meth:`redrives`. A broker group without a master sends nothing:
-        its job is in the result as failed.
+        Dead letters that an earlier redrive has sent are skipped. The brokers run the jobs in the background
+        and continue them after a restart; see :meth:`redrives`. A broker group without a master sends
+        nothing: the result contains its job as failed.
 
         Args:
             to_topic: the topic to send to; ``None``: the topic that each dead letter came from.
             sql: send only dead letters that this SQL92 expression matches.
-            begin, end: send only messages that became dead letters in this time.
-            rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
-            limit: most dead letters of each broker; ``None``: all.
-            max_redrives: a dead letter that was sent again so many times stays.
+            begin, end: send only messages that became dead letters between these times.
+            rate: messages a second, divided among the brokers; ``None`` for no limit.
+            limit: most dead letters to send of each broker; ``None`` for all.
+            max_redrives: dead letters that were sent again this many times are skipped.
             dry_run: count the dead letters, send nothing.
             only: by broker name, the queue offsets of the dead letters to send, as ranges (first, last + 1)
-                in order; a broker that is not named sends none. ``None``: all of all brokers.
+                in order; a broker that is not named sends none. ``None``: all dead letters of all brokers.
 
         Raises:
-            ValidationError: a time has no zone.
+            ValidationError: a time has no time zone.
             BrokerError: the group has no dead letters (code 17).
-            IncompleteError: a broker refuses or does not answer; the jobs of the others run and are in it.
+            IncompleteError: a broker refuses or does not answer; the other brokers run their jobs, which the
+                error contains.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         leaders = await self._cluster.leaders()
@@ -192,7 +193,7 @@ class DeadLetterAdmin:
         return begun.beside(stats.left_out).partial([job for _, job in begun.pairs], NOT_DONE).whole()
 
     async def redrives(self, group: str | None = None) -> Partial[Sequence[RedriveJob]]:
-        """The last job of each group, or of one group, at each broker. Apache's brokers have no such jobs.
+        """The last redrive job of each group, or of one group, at each broker. Apache's brokers have none.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -217,15 +218,16 @@ class DeadLetterAdmin:
         return await self._change(group, RedriveAction.PAUSE)
 
     async def resume(self, group: str) -> Sequence[RedriveJob]:
-        """Let a group's paused jobs go on. Errors as :meth:`stop`."""
+        """Resume a group's paused jobs. Errors as :meth:`stop`."""
         return await self._change(group, RedriveAction.RESUME)
 
     async def stop(self, group: str) -> Sequence[RedriveJob]:
-        """End a group's jobs. What they have sent stays sent; the next redrive goes on with the rest.
+        """End a group's jobs. Messages already sent stay sent; the next redrive continues with the rest.
 
         Raises:
-            BrokerError: no job of the group is under way (code 22).
-            IncompleteError: a broker refuses or does not answer; the changed jobs of the others are in it.
+            BrokerError: the group has no job in progress (code 22).
+            IncompleteError: a broker refuses or does not answer; the error contains the changed jobs of the
+                other brokers.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         return await self._change(group, RedriveAction.STOP)

@@ -1,4 +1,6 @@
-"""Topics, groups, users and rules of a cluster as one text, and what another cluster lacks of them."""
+"""Export of a cluster's topics, groups, users and rules as one text, and the import of such a text into
+another cluster.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ MAX_QUEUES: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """What an export says of a user: never the secret."""
+    """A user in an export, without the secret."""
 
     is_super: bool
     is_enabled: bool
@@ -34,7 +36,7 @@ class UserSettings:
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule of a user about one resource; the name is of both, as ``app Topic:orders``."""
+    """A user's rule for one resource; its name combines both, as in ``app Topic:orders``."""
 
     actions: Sequence[str]
     sources: Sequence[str]
@@ -43,16 +45,16 @@ class RuleSettings:
 
 _Setting: TypeAlias = TopicSettings | GroupSettings | UserSettings | RuleSettings
 S = TypeVar("S", TopicSettings, GroupSettings, UserSettings, RuleSettings)
-# Settings whose names for people are others.
+# Settings that are called otherwise in texts for people.
 _WORDS: Final = {"perm": "permission", "max_retries": "retries"}
 
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Topics, groups, users and rules by their names; that of a rule is ``user resource``.
+    """Topics, groups, users and rules by their names; a rule's name is ``user resource``.
 
     Attributes:
-        differing: a sentence for each that brokers of the cluster have with different settings.
+        differing: a sentence for each item whose settings differ between brokers of the cluster.
     """
 
     topics: Mapping[str, TopicSettings] = field(default_factory=dict)
@@ -67,9 +69,9 @@ class Change:
     """A step of an import: the change of one topic, group, user or rule.
 
     Attributes:
-        before: its settings by broker; empty: no broker has it.
-        missing: brokers that do not have it.
-        problem: why it cannot be done; empty: it can.
+        before: the present settings by broker; empty if no broker has the item.
+        missing: brokers that lack the item.
+        problem: the reason why the change cannot be made; empty if it can.
     """
 
     kind: Literal["topic", "group", "user", "rule"]
@@ -81,7 +83,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        """In words, such as ``group billing: retries 16 -> 5``."""
+        """The change in words, such as ``group billing: retries 16 -> 5``."""
         if not self.before:
             return f"create {self.kind} {self.name}{_described(self.to)}"
         parts = list(dict.fromkeys(part for one in self.before.values() for part in _unequal(one, self.to)))
@@ -101,7 +103,7 @@ def _described(to: _Setting) -> str:
 
 
 def _unequal(before: _Setting, to: _Setting) -> Iterator[str]:
-    """The settings that differ. Attributes that only ``before`` has stay as they are."""
+    """The settings that differ. Attributes that only ``before`` has are kept, so they do not count."""
     for each in fields(to):
         old, new = getattr(before, each.name), getattr(to, each.name)
         if each.name == "attributes":
@@ -130,10 +132,10 @@ def changes(
     found: Mapping[str, Mapping[str, S]],
     brokers: Sequence[str],
 ) -> list[Change]:
-    """What is to be done so that each of ``brokers`` has what is wanted. Nothing is deleted.
+    """The changes after which each of ``brokers`` has the wanted items. They delete nothing.
 
     Args:
-        found: what is there, by name and broker.
+        found: the existing items, by name and broker.
     """
     plan = []
     for name, to in sorted(wanted.items()):
@@ -145,8 +147,9 @@ def changes(
 
 
 def merged(kind: str, found: Mapping[str, Mapping[str, S]]) -> tuple[dict[str, S], list[str]]:
-    """One set of settings for each name: that of the first broker, of topics with the most queues; and a
-    sentence for each name with different ones."""
+    """One set of settings for each name, the first broker's, for topics the one with the most queues; and a
+    sentence for each name whose settings differ between brokers.
+    """
     chosen: dict[str, S] = {}
     differing: list[str] = []
     for name, by_broker in sorted(found.items()):
@@ -213,7 +216,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def as_json(definitions: Definitions) -> dict[str, Any]:
-    """The JSON object; of a cluster that has no users it says nothing of users and rules."""
+    """The JSON object; users and rules are left out if the cluster has no users."""
     found: dict[str, Any] = {
         "format": FORMAT,
         "topics": [
@@ -241,11 +244,11 @@ def as_json(definitions: Definitions) -> dict[str, Any]:
 
 
 def from_json(text: str | bytes) -> Definitions:
-    """Read what an export wrote.
+    """Read the JSON text of an export.
 
     Raises:
-        ValidationError: it is no such text, has keys that are not known, names something twice, has a setting
-            out of its range, or the export was not whole.
+        ValidationError: the text is no export, has unknown keys, names an item twice, has a setting out of
+            its range, or the export was incomplete.
     """
     try:
         found = msgspec.json.decode(text, type=_File)
@@ -311,7 +314,7 @@ def _settings(group: _Group) -> GroupSettings:
 
 @checks_arguments
 class DefinitionAdmin:
-    """Topics and groups of a cluster, out and in again, as ``Admin.definitions``."""
+    """Export and import of topics, groups, users and rules, as ``Admin.definitions``."""
 
     def __init__(
         self, cluster: ClusterClient, topics: TopicAdmin, groups: GroupAdmin, access: AccessAdmin
@@ -323,8 +326,8 @@ class DefinitionAdmin:
 
     async def export(self, *, cluster: str | None = None) -> Partial[Definitions]:
         """The users' topics and groups of ``cluster`` (default: of all clusters), without retry topics and
-        dead letters; of all clusters also the users of ACL 2.0, without secrets, and their rules. Where
-        brokers differ, the topic with the most queues counts, and a sentence says so.
+        dead letters. Without ``cluster``, also the users of ACL 2.0, without secrets, and their rules. If
+        brokers differ, the topic with the most queues counts, and ``differing`` has a sentence about it.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -347,7 +350,7 @@ class DefinitionAdmin:
     async def _access_found(
         self,
     ) -> tuple[dict[str, dict[str, UserSettings]], dict[str, dict[str, RuleSettings]], list[str]]:
-        """Users and custom rules by name and broker, and a sentence for what could not be had."""
+        """Users and custom rules by name and broker, and a sentence for each part that could not be read."""
         users: dict[str, dict[str, UserSettings]] = {}
         rules: dict[str, dict[str, RuleSettings]] = {}
         notes: list[str] = []
@@ -370,8 +373,8 @@ class DefinitionAdmin:
         return users, rules, list(dict.fromkeys(notes))
 
     async def plan(self, definitions: Definitions, *, cluster: str | None = None) -> Sequence[Change]:
-        """What is to be done so that every master of ``cluster`` has these topics and groups. Nothing is
-        changed; :meth:`make` makes one change. What else is there stays.
+        """The changes after which every master of ``cluster`` has these definitions. Nothing is changed yet;
+        :meth:`make` makes one change. Other topics and groups of the cluster stay.
 
         Raises:
             IncompleteError: a broker does not answer.
@@ -405,8 +408,8 @@ class DefinitionAdmin:
         """Make one change of a plan; returns the names of the brokers.
 
         Raises:
-            ValidationError: it cannot be made; the text is its ``problem``.
-            IncompleteError, BrokerError, TransportError, NameServerError: as creating a topic or a group.
+            ValidationError: the change cannot be made; the text is its ``problem``.
+            IncompleteError, BrokerError, TransportError, NameServerError: as for creating a topic or a group.
         """
         if change.problem:
             raise ValidationError(change.problem)

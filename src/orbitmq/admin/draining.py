@@ -1,4 +1,4 @@
-"""The groups that still need a broker that is to be stopped: they read it, or have messages left there."""
+"""The groups that still need a broker before its stop: they have members there, or unread messages."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Reader:
     """A group that still needs a broker.
 
     Attributes:
-        members: its consumers that are connected to the broker.
-        lag: messages of the broker that it has not consumed.
+        members: number of the group's consumers that are connected to the broker.
+        lag: number of the broker's messages that the group has not consumed.
     """
 
     group: str
@@ -30,7 +30,7 @@ class Reader:
 
 
 async def readers_of(cluster: ClusterClient, address: str) -> Sequence[Reader]:
-    """The users' groups with members or unread messages at a broker, by name."""
+    """The users' groups with members or unread messages at a broker, sorted by name."""
     request = Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     table = SubscriptionGroupWrapper.decode((await cluster.ask(address, request)).body)
     names = sorted(name for name in table.subscription_group_table if not is_built_in_group(name))

@@ -1,4 +1,4 @@
-"""Consumer groups as the operations show them: members, subscriptions, conflicts, lag, moves."""
+"""Consumer groups as the operations return them: members, subscriptions, conflicts, lag, moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.message.model import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One consumer of a group that is online."""
+    """One connected consumer of a group."""
 
     client_id: str
     address: str
@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group reads of a topic: the kind of expression (``TAG``, ``SQL92``) and the expression."""
+    """A group's subscription to a topic: the kind of expression (``TAG``, ``SQL92``) and the expression."""
 
     kind: str
     expression: str
@@ -29,10 +29,11 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two members of a group that want different messages of a topic, so that each loses messages.
+    """Two members of a group with different subscriptions to a topic, so that each loses messages.
 
     Attributes:
-        wanted, other_wanted: their expressions; ``None``: the member does not subscribe to the topic.
+        wanted, other_wanted: the two members' expressions; ``None`` for a member without a subscription to
+            the topic.
     """
 
     topic: str
@@ -47,13 +48,13 @@ class GroupDetails:
     """A group: its settings, members, subscriptions and conflicts.
 
     Attributes:
-        settings: by broker name.
-        members: by client id; none: the group is offline.
-        subscriptions: by topic.
+        settings: settings by broker name.
+        members: members by client id; empty if the group is offline.
+        subscriptions: subscriptions by topic.
         conflicts: members whose subscriptions to a topic contradict each other, as OrbitMQ's brokers report
             them.
-        conflict_count: number of conflicts since the brokers started.
-        consume_type, message_model: empty when the group is offline.
+        conflict_count: number of conflicts since the start of the brokers.
+        consume_type, message_model: empty if the group is offline.
     """
 
     group: str
@@ -71,13 +72,14 @@ class QueueLag:
     """The lag of a group in one queue.
 
     Attributes:
-        committed: the committed offset, that of the next message for the group.
+        committed: the committed offset, which is the offset of the next message for the group.
         end: the offset of the next message to be stored.
-        in_flight: messages that members have fetched or popped, and neither committed nor acknowledged. What
-            was fetched is not in flight any more when no member is online.
-        age: seconds since the oldest unconsumed message was stored; 0: there is none.
-        popped: those of ``in_flight`` that were popped: they are below ``committed``, where the next pop
-            begins; ``None``: the group does not pop the queue, or the broker is RocketMQ's and does not tell.
+        in_flight: messages that members have fetched or popped, but neither committed nor acknowledged.
+            Fetched messages do not count while no member is online.
+        age: age of the oldest unconsumed message in seconds, since it was stored; 0 if there is none.
+        popped: the popped messages among ``in_flight``. They are below ``committed``, at which the next pop
+            begins. ``None`` if the group does not pop the queue, or the broker is Apache's and does not
+            report the number.
     """
 
     queue: MessageQueue
@@ -89,7 +91,7 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed, those in flight included."""
+        """Number of unconsumed messages, those in flight included."""
         return max(0, self.end - self.committed) + (self.popped or 0)
 
 
@@ -98,8 +100,8 @@ class Move:
     """One queue of a reset.
 
     Attributes:
-        before: the committed offset, ``None``: the group had committed nothing.
-        to: the offset that the group is moved to.
+        before: the committed offset; ``None`` if the group has committed none.
+        to: the new offset.
     """
 
     queue: MessageQueue

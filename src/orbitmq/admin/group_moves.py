@@ -1,7 +1,7 @@
-"""Plans how a consumer group's offsets are moved, and moves them at the brokers.
+"""Plans moves of a consumer group's offsets, and carries them out at the brokers.
 
 A plan has the present and the new offset of each queue, and changes nothing. A move sets the offset at the
-broker, which tells the members; brokers that cannot do that move only groups whose members are offline.
+broker, which notifies the members; brokers without this feature move only groups whose members are offline.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from orbitmq.wire.command import Command
 
 SERVER_SIDE_RESET = "useServerSideResetOffset"
 
-# By queue: its smallest and its next offset; the new offset of a group.
+# By queue: its smallest and its next offset; and by queue: the group's new offset.
 Ends = Mapping[MessageQueue, tuple[int, int]]
 Targets = Mapping[MessageQueue, int]
 
 
 class GroupMoves:
-    """The moves of :class:`orbitmq.admin.groups.GroupAdmin`, whose methods have the errors."""
+    """The moves of :class:`orbitmq.admin.groups.GroupAdmin`, whose methods document the errors."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     async def planned_to_time(self, group: str, topic: str, time_ms: int) -> Partial[Sequence[Move]]:
-        """To the first message that was stored at this time or later, in every queue."""
+        """Plan a move to the first message stored at this time or later, in every queue."""
 
         async def stored(broker: BrokerInfo, ends: Ends) -> Targets:
             return {queue: await self._offset_at(broker, queue, time_ms) for queue in ends}
@@ -41,7 +41,7 @@ class GroupMoves:
         return await self._plan_all(group, topic, stored)
 
     async def planned_to_first(self, group: str, topic: str) -> Partial[Sequence[Move]]:
-        """To the oldest message of every queue."""
+        """Plan a move to the oldest message of every queue."""
 
         async def first(_: BrokerInfo, ends: Ends) -> Targets:
             return {queue: low for queue, (low, _) in ends.items()}
@@ -49,7 +49,7 @@ class GroupMoves:
         return await self._plan_all(group, topic, first)
 
     async def planned_to_last(self, group: str, topic: str) -> Partial[Sequence[Move]]:
-        """To the end of every queue."""
+        """Plan a move to the end of every queue."""
 
         async def last(_: BrokerInfo, ends: Ends) -> Targets:
             return {queue: high for queue, (_, high) in ends.items()}
@@ -57,7 +57,7 @@ class GroupMoves:
         return await self._plan_all(group, topic, last)
 
     async def planned(self, group: str, targets: Targets) -> Partial[Sequence[Move]]:
-        """To the offsets of ``targets``; only brokers of these queues are asked."""
+        """Plan a move to the offsets of ``targets``; only the brokers of these queues are asked."""
         names = {queue.broker_name for queue in targets}
         brokers = [broker for broker in await self._cluster.leaders() if broker.name in names]
         gone = names - {broker.name for broker in brokers}
@@ -80,7 +80,7 @@ class GroupMoves:
     async def _plan_all(
         self, group: str, topic: str, choose: Callable[[BrokerInfo, Ends], Awaitable[Targets]]
     ) -> Partial[Sequence[Move]]:
-        """The moves in all queues of a topic; ``choose`` gives the new offset of each."""
+        """The moves in all queues of a topic; ``choose`` returns the new offset of each queue."""
         brokers = await self._cluster.leaders()
 
         async def planned(broker: BrokerInfo) -> Sequence[Move] | None:
@@ -124,7 +124,7 @@ class GroupMoves:
         return _sorted(moved)
 
     async def _resets(self, broker: BrokerInfo, group: str) -> bool:
-        """Whether the broker moves groups by itself; else members must be offline."""
+        """Whether the broker can move a group whose members are online."""
         answer = await self._cluster.ask(broker.address, Command(RequestCode.GET_BROKER_CONFIG))
         if f"{SERVER_SIDE_RESET}=true" in answer.body.decode(errors="replace").splitlines():
             return True
@@ -137,7 +137,7 @@ class GroupMoves:
         return False
 
     async def _ends(self, broker: BrokerInfo, topic: str) -> Ends | None:
-        """Smallest and next offset of the topic's queues; ``None``: the broker does not have the topic."""
+        """Smallest and next offset of the topic's queues; ``None`` if the broker does not have the topic."""
         request = headers.GetTopicStatsInfoRequest(topic=topic).command()
         answer = await self._cluster.ask_unless(broker.address, request, ResponseCode.TOPIC_NOT_EXIST)
         if answer is None:
@@ -179,10 +179,10 @@ def _reset(group: str, move: Move, *, by_broker: bool) -> Command:
 
 
 def _checked(targets: Targets, ends: Ends) -> Targets:
-    """The targets, once it is clear that the broker has all of these offsets.
+    """The targets, after the check that the broker has all of these offsets.
 
     Raises:
-        ValidationError: it does not have one of them.
+        ValidationError: the broker lacks one of the offsets.
     """
     for queue, to in targets.items():
         if queue not in ends:

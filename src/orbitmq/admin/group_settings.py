@@ -24,7 +24,9 @@ _MINUTE_S = 60
 @refuses_unknown
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Growing retry delays: ``first`` seconds, each next one ``factor`` times longer, up to ``longest``."""
+    """Growing retry delays: ``first`` seconds, each later delay ``factor`` times as long, up to
+    ``longest``.
+    """
 
     first: Duration = 5.0
     longest: Duration = 7200.0
@@ -42,7 +44,8 @@ class GroupSettings:
         orderly: whether the members consume in order.
         max_retries: deliveries after the first before a message becomes a dead letter.
         retry_queues: queues of the retry topic on each broker.
-        retry_delays: seconds before each retry, or a :class:`Backoff`; ``None``: the brokers' delay levels.
+        retry_delays: delays before the retries in seconds, or a :class:`Backoff`; ``None``: the brokers'
+            delay levels.
         consume_timeout: how long a handler may take before its message is delivered again; whole minutes, in
             seconds or as a timedelta.
         attributes: further settings by RocketMQ's names.
@@ -59,7 +62,7 @@ class GroupSettings:
 
 
 def to_wire(group: str, settings: GroupSettings) -> SubscriptionGroupConfig:
-    """The settings in the form that brokers take.
+    """The settings in the form of the wire protocol.
 
     Raises:
         ValidationError: a setting is out of its range.

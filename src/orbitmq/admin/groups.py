@@ -45,7 +45,7 @@ _Told = tuple[GroupSettings | None, ConsumerConnection | None]
 
 @checks_arguments
 class GroupAdmin:
-    """Operations on consumer groups of all clusters, at each master, or at the slave that acts for it."""
+    """Operations on consumer groups of all clusters, at each master, or at its acting master."""
 
     def __init__(self, cluster: ClusterClient, tables: Tables[GroupSettings]) -> None:
         self._cluster = cluster
@@ -57,7 +57,8 @@ class GroupAdmin:
     async def list(
         self, *, cluster: str | None = None, system: bool = False
     ) -> Partial[Mapping[str, Sequence[str]]]:
-        """Names of the groups, each with the brokers that know it; RocketMQ's own only with ``system``.
+        """Names of the groups, each with the brokers that have it; RocketMQ's own groups only with
+        ``system``.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -73,7 +74,7 @@ class GroupAdmin:
     async def settings(
         self, *, cluster: str | None = None
     ) -> Partial[Mapping[str, Mapping[str, GroupSettings]]]:
-        """The settings of every group by group and broker, without RocketMQ's own groups.
+        """The settings of every group, by group and broker, without RocketMQ's own groups.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -87,10 +88,11 @@ class GroupAdmin:
         return answers.partial(dict(sorted(found.items())))
 
     async def _settings(self, broker: BrokerInfo, group: str) -> GroupSettings | None:
-        """The settings that a broker has of a group; ``None``: it does not know the group.
+        """The settings of a group at a broker; ``None`` if the broker does not have the group.
 
-        A broker that has not answered as one of OrbitMQ's is asked for the table of all groups: Apache's make
-        a group that they are asked about. A user who may not read the table asks about the group itself.
+        A broker that is not known to be OrbitMQ's is asked for the table of all groups, since Apache's
+        brokers create a group that a request asks about. If the user may not read the table, the request is
+        for the group itself.
         """
         if not self._cluster.is_orbitmq(broker.address):
             try:
@@ -108,8 +110,8 @@ class GroupAdmin:
         """A group's settings, members, subscriptions and conflicts.
 
         Raises:
-            BrokerError: no broker knows the group (code 26).
-            IncompleteError: no broker that answers knows the group, and another one does not answer.
+            BrokerError: no broker has the group (code 26).
+            IncompleteError: no broker that answers has the group, and another one does not answer.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         brokers = await self._cluster.leaders(cluster)
@@ -134,7 +136,7 @@ class GroupAdmin:
         """The lag of a group in every queue that it reads, by topic, broker and queue id.
 
         Raises:
-            BrokerError: no broker knows the group.
+            BrokerError: no broker has the group.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         brokers = await self._cluster.leaders()
@@ -165,8 +167,9 @@ class GroupAdmin:
     async def progress(
         self, *, cluster: str | None = None, topic: str | None = None
     ) -> Partial[Sequence[QueueProgress]]:
-        """How far every group is in every queue that it reads, without RocketMQ's own groups. Each broker is
-        asked once, for all groups; with ``topic`` once for each group that reads it.
+        """The progress of every group in every queue that it reads, without RocketMQ's own groups. Each
+        broker gets one request for all groups, or with ``topic`` one request for each group that reads the
+        topic.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -176,7 +179,8 @@ class GroupAdmin:
         return await progress_in(self._cluster, cluster, topic)
 
     async def topic_lags(self, *, cluster: str | None = None) -> Partial[Sequence[TopicLag]]:
-        """The lag of every group that has committed offsets, by topic and broker; each broker is asked once.
+        """The lag of every group that has committed offsets, by topic and broker; each broker gets one
+        request.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -188,14 +192,14 @@ class GroupAdmin:
         return await lags_of_all(self._cluster, None)
 
     async def why(self, group: str) -> Partial[LagReport]:
-        """How far a group is behind, and why: no member is online, one queue stands still, too few members
-        or queues, a conflict, consuming switched off.
+        """How far a group is behind, and why: no member is online, one queue makes no progress, there are too
+        few members or queues, a conflict, or consuming is switched off.
 
-        When one queue has most of the lag, its member is looked for and watched for a second.
+        If one queue has most of the lag, the member that reads it is found and observed for a second.
 
         Raises:
-            BrokerError: no broker knows the group (code 26).
-            IncompleteError: no broker that answers knows the group, and another one does not answer.
+            BrokerError: no broker has the group (code 26).
+            IncompleteError: no broker that answers has the group, and another one does not answer.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         lagging = asyncio.ensure_future(self.lag(group))
@@ -208,7 +212,7 @@ class GroupAdmin:
     async def explain(
         self, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]]
     ) -> Partial[LagReport]:
-        """As :meth:`why`, from answers of :meth:`show` and :meth:`lag`: only the members are asked."""
+        """As :meth:`why`, from the answers of :meth:`show` and :meth:`lag`: only members get requests."""
         return await explained(self._cluster, details, lag)
 
     async def _is_online(self, broker: BrokerInfo, group: str) -> bool:
@@ -219,7 +223,9 @@ class GroupAdmin:
         )
 
     async def _waits(self, broker: BrokerInfo, group: str, topics: Sequence[str]) -> dict[MessageQueue, int]:
-        """Age of the oldest unconsumed message of each queue, in ms; all topics are asked side by side."""
+        """Age of the oldest unconsumed message of each queue in milliseconds; all topics are requested
+        concurrently.
+        """
 
         async def spans(topic: str) -> Sequence[QueueTimeSpan]:
             request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=group)
@@ -239,15 +245,16 @@ class GroupAdmin:
     async def create(
         self, group: str, settings: GroupSettings | None = None, *, cluster: str | None = None
     ) -> Sequence[str]:
-        """Create a consumer group, or replace its settings, on every master of ``cluster`` (default: of all).
+        """Create a consumer group, or replace its settings, on every master of ``cluster`` (default: of all
+        clusters).
 
         Returns:
-            Names of the brokers that have the group now.
+            Names of the brokers at which the group was created or changed.
 
         Raises:
             ValidationError: a setting is out of its range.
-            IncompleteError: some brokers have the group now, another one refuses or does not answer.
-            BrokerError, TransportError: no broker has it; the error of the first one.
+            IncompleteError: some brokers have made the change, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has made the change; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
         body = to_wire(group, GroupSettings() if settings is None else settings).encode()
@@ -266,7 +273,7 @@ class GroupAdmin:
             Names of the brokers that have deleted the group.
 
         Raises:
-            ValidationError: a broker group has no master now; the group would come back with it. Nothing is
+            ValidationError: a broker group has no master online, which would bring the group back. Nothing is
                 done.
             IncompleteError: some brokers have deleted the group, another one refuses or does not answer. The
                 same call finishes it later.
@@ -294,7 +301,7 @@ class GroupAdmin:
         return await self._moves.planned_to_first(group, topic)
 
     async def plan_to_last(self, group: str, topic: str) -> Partial[Sequence[Move]]:
-        """Plan a reset to the end of every queue: the group skips what has piled up."""
+        """Plan a reset to the end of every queue: the group skips all messages that wait."""
         return await self._moves.planned_to_last(group, topic)
 
     async def plan(self, group: str, targets: Mapping[MessageQueue, int]) -> Partial[Sequence[Move]]:
@@ -303,7 +310,7 @@ class GroupAdmin:
 
         Raises:
             ValidationError: a queue does not exist, or does not have the offset.
-            BrokerError: no broker knows the topic.
+            BrokerError: no broker has the topic.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         return await self._moves.planned(group, targets)
@@ -312,14 +319,14 @@ class GroupAdmin:
         """Set the group's offset to ``to`` in each queue, whether members are online or not; returns the
         moves.
 
-        Queues without a committed offset (``before`` is ``None``) are set, too. Brokers that do not reset by
-        themselves (before 5.0, or with ``useServerSideResetOffset=false``) can only move a group that is
-        offline.
+        Queues without a committed offset (``before`` is ``None``) are set, too. Brokers that cannot reset the
+        offsets of online members (before 5.0, or with ``useServerSideResetOffset=false``) can only move a
+        group that is offline.
 
         Raises:
-            ValidationError: a broker does not reset by itself and members are online; or no broker of a queue
-                is online. Nothing is moved.
-            IncompleteError: a broker refuses or does not answer; the error has the moves that were made.
+            ValidationError: members are online and a broker cannot reset their offsets; or no broker of a
+                queue is online. Nothing is moved.
+            IncompleteError: a broker refuses or does not answer; the error contains the moves that were made.
             BrokerError, TransportError, NameServerError: nothing was moved; the error of the first broker.
         """
         wanted = list(moves)
@@ -332,9 +339,10 @@ class GroupAdmin:
         brokers.
 
         Raises:
-            ValidationError: ``source`` has committed no offset there; nothing is done.
-            IncompleteError: some brokers did, another one refuses or does not answer.
-            BrokerError, TransportError, NameServerError: no broker did, or no name server answers.
+            ValidationError: ``source`` has no committed offset in the topic, or at all; nothing is done.
+            IncompleteError: some brokers have set the offsets, another one refuses or does not answer.
+            BrokerError, TransportError, NameServerError: no broker has set the offsets, or no name server
+                answers.
         """
         request = headers.CloneGroupOffsetRequest(
             src_group=source, dest_group=target, topic=topic, offline=True
@@ -342,7 +350,7 @@ class GroupAdmin:
         state = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic or "")
 
         async def clone_at(broker: BrokerInfo) -> bool:
-            """Whether the group has offsets at the broker, which are cloned then."""
+            """Whether the source group has offsets at the broker; if so, they are cloned."""
             answer = await self._cluster.ask_unless(
                 broker.address, state.command(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             )
@@ -402,5 +410,5 @@ def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int, *, online:
 
 
 def unknown_group(group: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
-    """The error when no broker knows the group."""
+    """The error for a group that no broker has."""
     return lacking(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker has the group {group}", brokers)

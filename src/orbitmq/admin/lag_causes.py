@@ -1,4 +1,6 @@
-"""Why a group is behind: from its members, its lag, and what the member of its worst queue says. Pure."""
+"""The reasons why a group is behind, from its members, its lag, and the report of the member that reads the
+worst queue. Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ LagKind = Literal["off", "offline", "conflict", "in flight", "one queue", "few m
 
 @dataclass(frozen=True, slots=True)
 class LagCause:
-    """One reason, as a kind for programs and in words."""
+    """One reason for a lag, as a kind for programs and in words."""
 
     kind: LagKind
     text: str
@@ -27,12 +29,12 @@ class LagReport:
     """How far a group is behind, and why.
 
     Attributes:
-        details: its settings, members, subscriptions and conflicts.
-        lag: messages that are not consumed.
-        in_flight: those of them that members have fetched or popped.
-        age: seconds since the oldest of them was stored.
-        worst: the queue with most of them; ``None``: the group is not behind.
-        causes: what was found; empty: the group is not behind, or nothing is known about it.
+        details: the group's settings, members, subscriptions and conflicts.
+        lag: number of unconsumed messages.
+        in_flight: the messages among them that members have fetched or popped.
+        age: age of the oldest of them in seconds, since it was stored.
+        worst: the queue with the largest lag; ``None`` if the group is not behind.
+        causes: the reasons found; empty if the group is not behind, or no reason is known.
     """
 
     details: GroupDetails
@@ -56,10 +58,10 @@ class Holder:
     """The member that reads the worst queue.
 
     Attributes:
-        in_hand: messages of the queue that it has fetched and not finished.
-        done: whether it has finished all of them, and only has not committed yet.
-        moved: whether it finished any of them while it was watched.
-        watched: seconds.
+        in_hand: messages of the queue that the member has fetched and not finished.
+        done: whether the member has finished all messages and only its commit is missing.
+        moved: whether the member finished a message while it was observed.
+        watched: duration of the observation in seconds.
     """
 
     member: Member
@@ -70,19 +72,19 @@ class Holder:
 
 
 def worst_of(lags: Sequence[QueueLag]) -> QueueLag | None:
-    """The queue with the largest lag; ``None``: there is none."""
+    """The queue with the largest lag; ``None`` if no queue has a lag."""
     return max((one for one in lags if one.lag), key=lambda one: one.lag, default=None)
 
 
 def report(
     details: GroupDetails, lags: Sequence[QueueLag], holder: Holder | None, *, unread: bool
 ) -> LagReport:
-    """The report.
+    """The lag report of a group.
 
     Args:
-        lags: of all queues that the group reads.
-        holder: the member that reads the worst queue; ``None``: not known.
-        unread: no member reads the worst queue, as all of them say.
+        lags: the lag of all queues that the group reads.
+        holder: the member that reads the worst queue; ``None`` if it is not known.
+        unread: no member reads the worst queue, by the reports of all members.
     """
     total, worst = sum(one.lag for one in lags), worst_of(lags)
     age = max((one.age for one in lags), default=0.0)
@@ -122,7 +124,7 @@ def _of_queues(
         text = f"{worst.lag:,} of them in {place}{_held(holder, unread=unread)}"
         return [LagCause("one queue", text)]
     if details.consume_type == POPPING or worst.popped is not None:
-        return []  # its members have no queues of their own
+        return []  # members that pop share all queues, so their numbers do not matter
     queues, members = sum(one.queue.topic == topic for one in lags), len(details.members)
     if members < queues:
         more = queues - members

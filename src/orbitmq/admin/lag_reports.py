@@ -1,4 +1,4 @@
-"""Asks brokers and members why a group is behind."""
+"""Requests to brokers and members about the reason of a group's lag."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerRunningInfo, ProcessQueueInfo
 
-# Most members that are asked what they work on; in a larger group the member of a queue is not looked for.
+# Most members that are asked for their queues; in a larger group the member that reads a queue is not
+# searched.
 MOST_ASKED = 32
-# A member is asked twice, with this pause between.
+# The pause between the two requests to a member.
 WATCHED_S = 1.0
 
 _Held = Mapping[MessageQueue, ProcessQueueInfo]
@@ -24,8 +25,8 @@ _Held = Mapping[MessageQueue, ProcessQueueInfo]
 async def explained(
     cluster: ClusterClient, details: Partial[GroupDetails], lags: Partial[Sequence[QueueLag]]
 ) -> Partial[LagReport]:
-    """Why the group is behind. The members are asked when one queue has most of the lag, unless they pop:
-    then no queue is a member's own.
+    """The report on a group's lag. The members are asked if one queue has most of the lag, unless they pop,
+    since members that pop share all queues.
     """
     found, worst = details.found, worst_of(lags.found)
     holder, unread = None, False
@@ -40,7 +41,7 @@ async def explained(
 async def _holder(
     cluster: ClusterClient, details: GroupDetails, worst: QueueLag
 ) -> tuple[Holder | None, bool]:
-    """The member that reads a queue, and whether none does, as all of them say."""
+    """The member that reads a queue, and whether no member reads it by the reports of all members."""
     queue = worst.queue
     address = next((one.address for one in await cluster.leaders() if one.name == queue.broker_name), None)
     members = details.members
@@ -60,7 +61,7 @@ async def _holder(
 
 
 async def _held(cluster: ClusterClient, address: str, group: str, member: Member) -> _Held | None:
-    """The queues that a member reads; ``None``: it does not say."""
+    """The queues that a member reads; ``None`` if the member does not report them."""
     request = headers.GetConsumerRunningInfoRequest(consumer_group=group, client_id=member.client_id)
     try:
         answer = await cluster.ask(address, request.command())

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_TIME_MS = 2**63 - 1
-# Field of the request header: the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
+# Field of the request header which says that the key is a unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-# A broker waits 10 s for its member.
+# A broker waits up to 10 s for the member's answer.
 CONSUME_MS = 12_000
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedNow:
-    """The result of a message that a member handled because an operator asked for it.
+    """The result of a message that a member handled at an operator's request.
 
     Attributes:
-        outcome: "success", "later", "throw exception" and the like, RocketMQ's words.
-        remark: what the member says of it.
-        took: seconds.
+        outcome: the outcome in RocketMQ's words, such as "success", "later", "throw exception".
+        remark: the member's remark.
+        took: duration in seconds.
     """
 
     outcome: str
@@ -55,22 +55,23 @@ class ConsumedNow:
 
 @checks_arguments
 class MessageAdmin:
-    """Operations on stored messages, as ``Admin.messages``. No group's progress is touched."""
+    """Operations on stored messages, as ``Admin.messages``. They change no group's progress."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     async def get(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
-        """One stored message; no group's progress is touched.
+        """One stored message; no group's progress changes.
 
         Args:
-            message_id: the broker's id (``SendResult.offset_message_id``), which names broker and place; or
-                with ``topic`` the sender's unique id (``SendResult.message_id``). Both are hexadecimal; an id
-                whose address is not that of a registered broker is taken for a unique one.
+            message_id: the broker's id (``SendResult.offset_message_id``), which contains the broker's
+                address and the commit log offset; or with ``topic`` the sender's unique id
+                (``SendResult.message_id``). Both are hexadecimal; an id without the address of a registered
+                broker counts as a unique id.
 
         Raises:
-            ValidationError: it is no id, or a unique id without its topic.
-            MessageNotFoundError: no broker has the message (any more).
+            ValidationError: the text is no id, or is a unique id without its topic.
+            MessageNotFoundError: no broker has the message.
             TopicNotFoundError: no broker has ``topic``.
             IncompleteError: a broker refuses or does not answer, and no other one has the message.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -82,7 +83,7 @@ class MessageAdmin:
                 raise ValidationError(str(error)) from error
         else:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            # Only registered brokers are asked: an id could name any host.
+            # Requests go only to registered brokers: an id could name any host.
             names = {broker.address: broker.name for broker in await self._cluster.brokers()}
             if address in names:
                 return await self._message_at(names[address], address, offset, message_id)
@@ -105,17 +106,17 @@ class MessageAdmin:
         end: datetime | None = None,
         max_messages: int = 64,
     ) -> Partial[Sequence[ReceivedMessage]]:
-        """The messages of ``topic`` that have ``key`` among their keys, the oldest first.
+        """The messages of ``topic`` with ``key`` among their keys, the oldest first.
 
-        The brokers look in their message indexes, to which a message is added a moment after it is stored.
+        The brokers search their message indexes, to which a message is added a moment after it is stored.
 
         Args:
-            begin, end: only messages that were stored in this time, to the second.
-            max_messages: most messages of each broker, its newest ones; its ``maxMsgsNumBatch`` (64) is a
-                limit, too.
+            begin, end: only messages stored between these times, to the second.
+            max_messages: most messages of each broker, which returns its newest ones; the broker's
+                ``maxMsgsNumBatch`` (64) limits the number, too.
 
         Raises:
-            ValidationError: a time has no zone, the key is empty, or ``max_messages`` is below 1.
+            ValidationError: a time has no time zone, the key is empty, or ``max_messages`` is below 1.
             TopicNotFoundError: no broker has ``topic``.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
@@ -128,10 +129,11 @@ class MessageAdmin:
         )
 
     async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> Partial[Sequence[TraceStep]]:
-        """The trace of a message, by clients with message trace: its sends and deliveries, the oldest first.
+        """The trace of a message, as recorded by clients with message trace: its sends and deliveries, the
+        oldest first.
 
-        Clients send their traces a second later. Of each broker the newest 64 trace messages of the id are
-        read.
+        Clients send their traces up to a second later. The search reads the newest 64 trace messages of the
+        id from each broker.
 
         Args:
             message_id: the sender's unique id (``SendResult.message_id``).
@@ -139,7 +141,7 @@ class MessageAdmin:
 
         Raises:
             ValidationError: the id is empty or has spaces.
-            MessageNotFoundError: there is no trace of it.
+            MessageNotFoundError: the message has no trace.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         answer: Partial[Sequence[ReceivedMessage]] = Partial(())
@@ -157,17 +159,17 @@ class MessageAdmin:
     async def consume(
         self, message_id: str, group: str, client_id: str, *, topic: str | None = None
     ) -> ConsumedNow:
-        """Let one member of a group handle a stored message now, beside what it consumes, and say what came
-        of it. No progress is touched, and a message that it rejects does not come again.
+        """Let one member of a group handle a stored message now, outside its queues, and return the result.
+        No progress changes, and a rejected message is not delivered again.
 
         Args:
-            message_id, topic: as of :meth:`get`.
-            client_id: of the member, as :meth:`GroupAdmin.show` tells it.
+            message_id, topic: as for :meth:`get`.
+            client_id: the member's client id, as :meth:`GroupAdmin.show` returns it.
 
         Raises:
             BrokerError: the member is not connected to the broker that has the message, or does not answer.
             ValidationError, MessageNotFoundError, TopicNotFoundError, IncompleteError, TransportError,
-            NameServerError: as of :meth:`get`.
+            NameServerError: as for :meth:`get`.
         """
         message = await self.get(message_id, topic=topic)
         addresses = {broker.name: broker.address for broker in await self._cluster.leaders()}
@@ -185,10 +187,11 @@ class MessageAdmin:
         return ConsumedNow(outcome, result.remark or "", result.spent_time_mills / 1000)
 
     async def by_unique_id(self, topic: str, unique_id: str, *, count: int = 32) -> Sequence[ReceivedMessage]:
-        """The messages with a unique id. They are at one broker: when it answers, no other one has to.
+        """The messages with a unique id. One broker has all of them: if it answers, the answers of the others
+        are not needed.
 
         Raises:
-            IncompleteError: no broker that answers has one, and another one does not answer.
+            IncompleteError: no broker that answers has the message, and another one does not answer.
         """
         answer = await self._query(topic, unique_id, unique=True, begin_ms=0, end_ms=MAX_TIME_MS, count=count)
         if answer.left_out and not answer.found:
@@ -208,7 +211,7 @@ class MessageAdmin:
     async def _query(
         self, topic: str, key: str, *, unique: bool, begin_ms: int, end_ms: int, count: int
     ) -> Partial[list[ReceivedMessage]]:
-        """The messages of ``topic`` with a key or a unique id. One broker of each group is asked."""
+        """The messages of ``topic`` with a key or a unique id. One broker of each broker group is asked."""
         header = headers.QueryMessageRequest(
             topic=topic, key=key, max_num=count, begin_timestamp=begin_ms, end_timestamp=end_ms
         )
@@ -222,7 +225,7 @@ class MessageAdmin:
         answers = await self._cluster.ask_all(
             await self._cluster.readers(topic), command, read, without=ResponseCode.QUERY_NOT_FOUND
         )
-        # The index compares only hashes, so other keys may be among the answers.
+        # The index compares only hashes, so messages with other keys may be among the answers.
         found = [
             message
             for _, messages in answers.pairs

@@ -1,4 +1,4 @@
-"""Brokers, topics and queues as the operations show them."""
+"""Brokers, topics and queues as the operations return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BrokerInfo:
 
     Attributes:
         name: the broker's name, which a master and its slaves share.
-        broker_id: 0 is the master.
+        broker_id: 0 for the master.
         address: ``host:port``.
     """
 
@@ -38,7 +38,8 @@ class BrokerSetting:
     """One setting of a running broker.
 
     Attributes:
-        live: whether the broker may change it while it runs; ``None``: RocketMQ's brokers do not say.
+        live: whether the setting may change while the broker runs; ``None`` for Apache's brokers, which do
+            not report it.
     """
 
     value: str
@@ -47,21 +48,21 @@ class BrokerSetting:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """The state of one broker among those of its name. ``None``: not known.
+    """The state of one broker, with regard to the brokers of the same name. ``None`` means unknown.
 
     Attributes:
-        role: the present role of OrbitMQ's brokers; of RocketMQ's brokers the role that their id stands for.
-        log_end: the end of its log, in bytes since its begin.
-        lag_bytes: bytes that a slave's log lacks beside its master's, or beside the longest log of its name
-            when no master reports the slave.
-        lag: seconds since the slave last had all bytes.
-        in_sync: whether the copies of this slave count for senders that wait for replicas.
-        silent: seconds since the slave's last report to its master, when that is too long; else 0.
+        role: the present role of an OrbitMQ broker; for a RocketMQ broker the role that its id implies.
+        log_end: the end offset of the commit log, in bytes.
+        lag_bytes: bytes by which a slave's log is shorter than its master's, or than the longest log of the
+            same name if no master reports the slave.
+        lag: seconds since the slave last had the whole log.
+        in_sync: whether this slave's copies count for sends that wait for replicas.
+        silent: seconds since the slave's last report to its master, if that is too long; else 0.
         special_services: whether this broker delivers delayed messages and checks transactions.
-        epoch: the version of its tables, which grows with each change of the master.
-        problem: why the broker does not answer, or refuses; empty: it answers.
-        disk_used: used share, 0 to 1, of the file system with its message log.
-        refuses: whether the broker answers, and refuses to say more; ``problem`` is its reason.
+        epoch: the master's epoch, which grows with each change of the master.
+        problem: the reason why the broker does not answer, or refuses; empty if it answers.
+        disk_used: used share, 0 to 1, of the file system that holds the commit log.
+        refuses: whether the broker answers but refuses its status; ``problem`` is its reason.
     """
 
     broker: BrokerInfo
@@ -84,8 +85,8 @@ class ServerCertificate:
 
     Attributes:
         name: the broker's name, or "name server".
-        ends: when it ends; ``None``: it is not accepted.
-        problem: why it is not accepted, or there is no TLS; empty: it is accepted.
+        ends: the end of its validity; ``None`` if it is not accepted.
+        problem: the reason why it is not accepted, or that there is no TLS; empty if it is accepted.
     """
 
     name: str
@@ -125,9 +126,9 @@ class TopicSettings:
     """Settings of a topic on a broker.
 
     Attributes:
-        queues: read and write queues; where they differ, the larger number.
+        queues: number of read and write queues; if these differ, the larger number.
         perm: sum of read 4 and write 2.
-        order: whether it is registered as an ordered topic.
+        order: whether the topic is registered as an ordered topic.
         attributes: for example ``{"message.type": "FIFO"}``.
     """
 
@@ -139,10 +140,11 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Offsets of one queue: messages from ``min_offset`` up to, not including, ``max_offset`` exist.
+    """Offsets of one queue, which holds the messages from ``min_offset`` up to, but not including,
+    ``max_offset``.
 
     Attributes:
-        newest: store time of the newest message; ``None`` when there is none.
+        newest: store time of the newest message; ``None`` if the queue is empty.
     """
 
     queue: MessageQueue

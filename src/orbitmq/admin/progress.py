@@ -1,4 +1,4 @@
-"""The progress of groups: of all groups with one request to each broker, or of those that read one topic."""
+"""The progress of groups: of all groups with one request per broker, or of the groups that read one topic."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _Listed: TypeAlias = list[dict[str, list[ConsumeStats]]]
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is in one queue.
+    """The progress of a group in one queue.
 
     Attributes:
-        committed: the committed offset, that of the next message for the group.
+        committed: the committed offset, which is the offset of the next message for the group.
         end: the offset of the next message to be stored.
-        popped: messages below ``committed`` that were popped and not acknowledged; ``None``: the group does
-            not pop the queue, or the broker is RocketMQ's and does not tell.
+        popped: messages below ``committed`` that were popped and not acknowledged; ``None`` if the group does
+            not pop the queue, or the broker is Apache's and does not report the number.
     """
 
     group: str
@@ -39,17 +39,17 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed, those in flight included."""
+        """Number of unconsumed messages, those in flight included."""
         return max(0, self.end - self.committed) + (self.popped or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """How far a group is in all queues of a topic at one broker.
+    """The progress of a group in all queues of a topic at one broker.
 
     Attributes:
-        lag: messages that are not consumed, those in flight included.
-        end: the sum of the ends of the queues.
+        lag: number of unconsumed messages, those in flight included.
+        end: the sum of the queues' next offsets.
     """
 
     group: str
@@ -60,7 +60,7 @@ class TopicLag:
 
 
 async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[QueueProgress]]:
-    """See :meth:`orbitmq.admin.GroupAdmin.progress`. ``name``: only in this cluster."""
+    """See :meth:`orbitmq.admin.GroupAdmin.progress`. ``name``: the cluster; None for all."""
     answers: Answers[_Listed] = await cluster.ask_all(
         await cluster.leaders(name),
         headers.GetBrokerConsumeStatsRequest(is_order=False).command(),
@@ -73,14 +73,17 @@ async def progress_of_all(cluster: ClusterClient, name: str | None) -> Partial[S
 async def progress_in(
     cluster: ClusterClient, name: str | None, topic: str
 ) -> Partial[Sequence[QueueProgress]]:
-    """The progress in one topic. Each broker is asked which groups read it, and then for each group."""
+    """The progress in one topic. Each broker is asked for the groups that read the topic, and then for each
+    group's progress.
+    """
 
     async def look(broker: BrokerInfo) -> Sequence[QueueProgress]:
         answer = await cluster.ask_unless(broker.address, _readers(topic), ResponseCode.TOPIC_NOT_EXIST)
         groups = () if answer is None else GroupList.decode(answer.body).group_list
 
         async def one(group: str) -> Sequence[QueueProgress]:
-            # Asked with the topic, a broker lists queues in which the group has committed nothing.
+            # The request names no topic: with a topic, a broker also lists queues without a commit of the
+            # group.
             request = headers.GetConsumeStatsRequest(consumer_group=group).command()
             told = await cluster.ask_unless(
                 broker.address, request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -97,10 +100,10 @@ async def progress_in(
 
 
 async def topic_lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Sequence[TopicLag]]:
-    """The lag of each group in each topic by broker. ``name``: only in this cluster.
+    """The lag of each group in each topic by broker. ``name``: the cluster; None for all.
 
-    OrbitMQ's brokers answer with the sums of the queues. Apache's brokers ignore the field ``sumBy`` and list
-    every queue.
+    OrbitMQ's brokers return sums over the queues. Apache's brokers ignore the field ``sumBy`` and list every
+    queue.
     """
     request = headers.GetBrokerConsumeStatsRequest(is_order=False).command()
     request.ext["sumBy"] = "topic"
@@ -109,7 +112,7 @@ async def topic_lags_of_all(cluster: ClusterClient, name: str | None) -> Partial
 
 
 async def lags_of_all(cluster: ClusterClient, name: str | None) -> Partial[Mapping[str, int]]:
-    """The lag of each group, by its name. ``name``: only in this cluster."""
+    """The lag of each group, by the group's name. ``name``: the cluster; None for all."""
     answer = await topic_lags_of_all(cluster, name)
     return Partial(dict(sorted(by_group(answer.found).items())), answer.left_out)
 

@@ -1,4 +1,4 @@
-"""Operations on quotas: what users, addresses and topics may send and receive a second."""
+"""Operations on quotas: the limits of bytes and messages per second for users, addresses and topics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from orbitmq.wire.bodies.quota import MAX_RATE, Quota
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntry:
-    """A quota at one broker. A limit of 0: there is none.
+    """A quota at one broker. A limit of 0 means no limit.
 
     Attributes:
         kind: ``user``, ``address`` or ``topic``.
-        bytes_in, messages_in: a second, from clients.
-        bytes_out, messages_out: a second, to clients.
-        pauses_in, pauses_out: how often a client was not read for a while, since the quota was given.
+        bytes_in, messages_in: limits per second for data from clients.
+        bytes_out, messages_out: limits per second for data to clients.
+        pauses_in, pauses_out: how often, since the quota was set, a client's connection was not read for a
+            while because of a limit of that direction.
     """
 
     broker_name: str
@@ -37,16 +38,16 @@ class QuotaEntry:
 
 @checks_arguments
 class QuotaAdmin:
-    """Operations on quotas, as ``Admin.quotas``. Each broker counts for itself.
+    """Operations on quotas, as ``Admin.quotas``. Each broker counts on its own.
 
-    RocketMQ's brokers have none: they answer code 3.
+    RocketMQ's brokers have no quotas: they answer with code 3.
     """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
 
     async def list(self) -> Partial[Sequence[QuotaEntry]]:
-        """The quotas of every master, by what they are about.
+        """The quotas of every master, sorted by kind and name.
 
         Raises:
             BrokerError, TransportError: no broker answers; the error of the first one.
@@ -77,7 +78,7 @@ class QuotaAdmin:
         bytes_out: int = 0,
         messages_out: int = 0,
     ) -> Sequence[str]:
-        """Give a user, an address or a topic a quota at every master; it replaces the one before.
+        """Give a user, an address or a topic a quota at every master; it replaces an earlier quota.
 
         Args:
             kind: ``user``, ``address`` or ``topic``.
@@ -85,12 +86,12 @@ class QuotaAdmin:
             bytes_out, messages_out: most bytes and messages a second to clients; 0: no limit.
 
         Returns:
-            Names of the brokers that have the quota now.
+            Names of the brokers at which the quota is set.
 
         Raises:
             ValidationError: no limit is given, or one is out of its range.
-            IncompleteError: some brokers have it now, another one refuses or does not answer.
-            BrokerError, TransportError: no broker has it; the error of the first one.
+            IncompleteError: some brokers have set the quota, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has set the quota; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
         limits = {
@@ -107,7 +108,7 @@ class QuotaAdmin:
         return await self._tell(Quota(kind, name, **limits))
 
     async def delete(self, kind: str, name: str) -> Sequence[str]:
-        """Remove a quota at every master, where it is; returns the brokers' names.
+        """Remove a quota at every master that has it; returns the brokers' names.
 
         Raises:
             IncompleteError, BrokerError, TransportError, NameServerError: as :meth:`set`.

@@ -1,7 +1,8 @@
-"""The settings of all topics and groups of a broker, which are sent again only when they have changed.
+"""The settings of all topics and groups of a broker, fetched again only if they have changed.
 
-A broker sends each table with its version. The next request names that version and asks for the configs after
-the last one: the answer is empty while the table is the same. Brokers without paging send the whole table.
+A broker sends each table with its version. The next request carries that version and asks for the configs
+after the last one: the answer is empty while the table is unchanged. Brokers without paging send the whole
+table.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from orbitmq.wire.errors import BodyError
 
 # Most brokers whose tables are kept.
 MOST_KEPT: Final = 256
-# Most settings that are kept so that equal ones share one object.
+# Most settings that are kept for reuse, so that equal settings share one object.
 MOST_SAME: Final = 1000
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[S]):
-    """Topics or groups.
+    """The kind of table: topics or groups.
 
     Attributes:
-        whole: the request for the whole table.
-        after: the request for the configs after the first ones, by their number and the version of the table.
-        total: the field of an answer with the number of configs in the table.
-        table: the field of the body with the table.
-        name: the field of a config with its name.
-        read: makes the settings of a config.
+        whole: the code of the request for the whole table.
+        after: builds the request for the configs after the first n, from n and the version of the table.
+        total: the header field of an answer that holds the number of configs in the table.
+        table: the field of the body that holds the table.
+        name: the field of a config that holds its name.
+        read: converts a config into settings.
     """
 
     whole: RequestCode
@@ -93,24 +94,21 @@ class _Known(Generic[S]):
 
 
 class Tables(Generic[S]):
-    """The tables of one kind, of all brokers.
-
-    Args:
-        kind: :data:`GROUPS` or :data:`TOPICS`.
-    """
+    """The tables of one kind, of all brokers."""
 
     def __init__(self, cluster: ClusterClient, kind: Kind[S]) -> None:
         self._cluster = cluster
         self._kind = kind
         self._known: dict[str, _Known[S]] = {}
-        # Settings by the text of the config that they were made of.
+        # Settings by the text of the config from which they were read.
         self._same: dict[str, S] = {}
 
     async def of(self, broker: BrokerInfo) -> Mapping[str, S]:
-        """The settings of every topic or group of a broker by name, RocketMQ's own included.
+        """The settings of every topic or group of a broker by name, including RocketMQ's own.
 
         Raises:
-            BrokerError, TransportError, WireError: it refuses, cannot be reached, or sends no such table.
+            BrokerError, TransportError, WireError: the broker refuses, cannot be reached, or sends no valid
+                table.
         """
         known = self._known.get(broker.address)
         if known is not None and known.version is not None:
@@ -133,7 +131,9 @@ class Tables(Generic[S]):
         return found.settings
 
     def _read(self, answer: Command) -> _Known[S]:
-        """The table in an answer. Most configs differ in their names only: equal settings are one object."""
+        """The table in an answer. Most configs differ only in their names, so equal settings share one
+        object.
+        """
         kind = self._kind
         body = fastjson.loads(answer.body)
         table = body.get(kind.table) if isinstance(body, dict) else None

@@ -1,4 +1,4 @@
-"""Operations on messages that wait for their time."""
+"""Operations on timer messages, which wait for their delivery time."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class LateMessage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerTimers:
-    """The messages that wait at one broker.
+    """The timer messages that wait at one broker.
 
     Attributes:
-        topics: the number of messages by the topic that they go to.
-        minutes: the number of messages by the minute in which they are due; ``None``: unknown, at Apache's
-            brokers.
-        oldest_late: the first message that is late; ``None``: none is.
+        topics: the number of messages by target topic.
+        minutes: the number of messages by the minute in which they are due; ``None`` for Apache's brokers,
+            which do not report it.
+        oldest_late: the message that is late for the longest time; ``None`` if none is late.
     """
 
     broker_name: str
@@ -57,7 +57,7 @@ class BrokerTimers:
 
     @property
     def total(self) -> int:
-        """The number of messages that wait."""
+        """The number of waiting messages."""
         return sum(self.topics.values())
 
 
@@ -66,8 +66,8 @@ class TimerMessage:
     """One message that was sent with a delay.
 
     Attributes:
-        topic: the topic that it goes to.
-        deliver_at: when it is to be delivered.
+        topic: the target topic.
+        deliver_at: the delivery time.
         state: ``waiting``, ``recalled``, or ``delivered``.
         handle: the recall handle.
         stored: the message in the timer topic.
@@ -83,11 +83,11 @@ class TimerMessage:
 
 @checks_arguments
 class TimerAdmin:
-    """Messages that wait for their time, as ``Admin.timers``.
+    """Operations on timer messages, as ``Admin.timers``.
 
     Args:
         query: finds the messages of a topic with a unique id.
-        now_ms: the time, milliseconds since the epoch.
+        now_ms: returns the time, in milliseconds since the epoch.
     """
 
     def __init__(self, cluster: ClusterClient, query: Query, now_ms: Callable[[], int]) -> None:
@@ -96,7 +96,7 @@ class TimerAdmin:
         self._now_ms = now_ms
 
     async def list(self, *, cluster: str | None = None) -> Partial[Sequence[BrokerTimers]]:
-        """The messages that wait, by broker.
+        """The waiting messages, by broker.
 
         Raises:
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -108,10 +108,10 @@ class TimerAdmin:
     async def show(self, message_id: str) -> TimerMessage:
         """A message by its unique id (``SendResult.message_id``) or its recall handle.
 
-        The brokers look in their message indexes, to which a message is added a moment after it is stored.
+        The brokers search their message indexes, to which a message is added a moment after it is stored.
 
         Raises:
-            MessageNotFoundError: no broker has it in its timer topic.
+            MessageNotFoundError: no broker has the message in its timer topic.
             IncompleteError: a broker refuses or does not answer, and no other one has the message.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
@@ -144,8 +144,9 @@ class TimerAdmin:
         """Recall a message by its handle or its unique id; returns the unique id.
 
         Raises:
-            MessageNotFoundError: no broker has a message of that unique id in its timer topic.
-            BrokerError: the broker refuses: too late, recalled already, or ``recallMessageEnable`` is false.
+            MessageNotFoundError: no broker has a message with this unique id in its timer topic.
+            BrokerError: the broker refuses: it is too late, the message was recalled already, or
+                ``recallMessageEnable`` is false.
             ValidationError: the handle names no broker of the cluster.
             IncompleteError, TransportError, NameServerError: as with :meth:`show`.
         """
@@ -185,7 +186,7 @@ def _handle(text: str) -> RecallHandle | None:
 
 
 def _deliver_at_ms(message: ReceivedMessage, out_ms: int) -> int:
-    """The time of delivery that the sender wanted, which is up to a second after ``TIMER_OUT_MS``."""
+    """The delivery time that the sender set, which is up to a second after ``TIMER_OUT_MS``."""
     for name, unit_ms, start_ms in (
         (names.TIMER_DELAY_SEC, 1000, message.store_timestamp_ms),
         (names.TIMER_DELAY_MS, 1, message.store_timestamp_ms),

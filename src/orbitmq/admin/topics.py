@@ -1,4 +1,4 @@
-"""Operations on topics: their list, routes and offsets; creating and deleting them."""
+"""Operations on topics: their list, routes and offsets, and their creation and deletion."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TopicAdmin:
         self._tables = tables
 
     async def list(self, *, cluster: str | None = None) -> Sequence[str]:
-        """Names of all topics, or of those with queues in ``cluster``; sorted.
+        """Names of all topics, or of the topics with queues in ``cluster``, sorted.
 
         Raises:
             NameServerError: no name server answers.
@@ -57,7 +57,7 @@ class TopicAdmin:
     async def settings(
         self, *, cluster: str | None = None
     ) -> Partial[Mapping[str, Mapping[str, TopicSettings]]]:
-        """The settings of every topic by topic and broker, without RocketMQ's own topics, retry topics and
+        """The settings of every topic, by topic and broker, without RocketMQ's own topics, retry topics and
         dead letters.
 
         Raises:
@@ -77,10 +77,10 @@ class TopicAdmin:
         return answers.partial(dict(sorted(found.items())))
 
     async def route(self, topic: str) -> Sequence[RouteEntry]:
-        """Where the queues of ``topic`` are, by broker name.
+        """The brokers with queues of ``topic``, sorted by broker name.
 
         Raises:
-            TopicNotFoundError: the name server does not know the topic.
+            TopicNotFoundError: the name servers do not have the topic.
             NameServerError: no name server answers.
         """
         return await self._cluster.route(topic)
@@ -103,12 +103,12 @@ class TopicAdmin:
             attributes: for example ``{"message.type": "FIFO"}``.
 
         Returns:
-            Names of the brokers that have the topic now.
+            Names of the brokers at which the topic was created or changed.
 
         Raises:
-            ValidationError: the topic has more queues (see :meth:`would_hide`); nothing is done.
-            IncompleteError: some brokers have the topic now, another one refuses or does not answer.
-            BrokerError, TransportError: no broker has it; the error of the first one.
+            ValidationError: the topic already has more queues (see :meth:`would_hide`); nothing is done.
+            IncompleteError: some brokers have made the change, another one refuses or does not answer.
+            BrokerError, TransportError: no broker has made the change; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
         masters = await self._cluster.masters(cluster)
@@ -128,7 +128,8 @@ class TopicAdmin:
         return await self._cluster.tell_all(masters, header.command())
 
     async def would_hide(self, topic: str, queues: int, *, cluster: str | None = None) -> str:
-        """A sentence that says which messages of ``topic`` a change to ``queues`` queues hides; empty: none.
+        """A sentence about the messages of ``topic`` that a change to ``queues`` queues would hide; empty if
+        it hides none.
 
         Raises:
             NameServerError: no name server answers, or it knows no master.
@@ -153,11 +154,11 @@ class TopicAdmin:
             Names of the brokers that have deleted the topic.
 
         Raises:
-            ValidationError: a broker group has no master now; the topic would come back with it. Nothing is
+            ValidationError: a broker group has no master online, which would bring the topic back. Nothing is
                 done.
             IncompleteError: some brokers have deleted the topic, another one refuses or does not answer, and
-                the name servers still show it everywhere; or a name server did not confirm the deletion. The
-                same call finishes it later.
+                the name servers still list the topic; or a name server did not confirm the deletion. The same
+                call finishes it later.
             BrokerError, TransportError: no broker has deleted it; the error of the first one.
             NameServerError: no name server answers, or it knows no master.
         """
@@ -174,7 +175,7 @@ class TopicAdmin:
         """Offsets of every queue of ``topic`` in ``cluster`` (default: in all), by broker and queue id.
 
         Raises:
-            TopicNotFoundError: the name servers do not know the topic.
+            TopicNotFoundError: the name servers do not have the topic.
             BrokerError, TransportError: no broker answers; the error of the first one.
             NameServerError: no name server answers.
         """
@@ -196,12 +197,12 @@ class TopicAdmin:
         return answers.partial(sorted(found, key=lambda status: status.queue))
 
     async def oldest(self, topic: str) -> Partial[Mapping[MessageQueue, datetime]]:
-        """When the oldest message of each queue of ``topic`` was stored; empty queues are left out.
+        """The store time of the oldest message of each queue of ``topic``, without empty queues.
 
         Raises:
             TopicNotFoundError, BrokerError, TransportError, NameServerError: as :meth:`status`.
         """
-        # The request is about a group's place, too; without offsets it is the first message.
+        # The request is also about a group's position; for a group without offsets that is the first message.
         request = headers.QueryConsumeTimeSpanRequest(topic=topic, group=TOOLS_GROUP).command()
         answers = await self._cluster.ask_all(
             await self._cluster.readers(topic),

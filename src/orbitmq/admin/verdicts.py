@@ -1,4 +1,6 @@
-"""Whether rules let a user do something, and which of them decides. The rules are the brokers' own. Pure."""
+"""Whether rules permit a user's action, and which rule decides, by the same code as in the brokers. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from orbitmq.wire.errors import RemotingError
 
 
 def asked_of(action: str, resource: str) -> Asked:
-    """The question to the rules of a user.
+    """The question to a user's rules.
 
     Raises:
-        ValidationError: there is no such action, or the resource has another form.
+        ValidationError: the action does not exist, or the resource has another form.
     """
     kind, _, name = resource.partition(":")
     if not name:
@@ -38,10 +40,10 @@ def asked_of(action: str, resource: str) -> Asked:
 
 
 def source_of(text: str) -> Address:
-    """The address of the client.
+    """Parse the IP address of a client.
 
     Raises:
-        ValidationError: it is none.
+        ValidationError: the text is no IP address.
     """
     address = address_of(text)
     if address is None:
@@ -55,8 +57,8 @@ def judged(
     """The verdict of one broker.
 
     Args:
-        name: of the user; ``user``: what the broker knows of it, ``None``: nothing.
-        rules: those of the user at this broker.
+        name: the user's name; ``user``: the broker's entry of the user, ``None`` if it has none.
+        rules: the rules of the user at this broker.
     """
     if user is None:
         return Verdict(broker, False, f"there is no user {name}")

@@ -119,10 +119,10 @@ async def _set(
 
 
 def _check_rules(wanted: Sequence[tuple[str, Sequence[str]]], sources: Sequence[str]) -> None:
-    """Before anything is changed, refuse values that no broker takes.
+    """Before the first change, refuse values that every broker would refuse.
 
     Raises:
-        UsageError: it names the value and what was expected.
+        UsageError: a value is wrong; the text names it and what was expected.
     """
     from orbitmq.auth.rules import Acl, network_of
     from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo

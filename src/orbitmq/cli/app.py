@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 def flag(help: str | None = None, *names: str) -> Parameter:
-    """An option without a value that has no opposite."""
-    # A help that is given, even None, hides that of the docstring.
+    """An option without a value, which has no opposite option."""
+    # If ``help`` is passed, even as None, it hides the docstring's text.
     given: dict[str, Any] = {"help": help, "name": list(names) or None}
     return Parameter(negative=(), **{key: value for key, value in given.items() if value is not None})
 
@@ -72,9 +72,9 @@ class Faults:
 
 
 def run(name: str, module: str, arguments: Sequence[str]) -> int:
-    """Run the command ``name``, whose ``app`` lives in ``module``, and return the exit code.
+    """Run the command ``name``, whose ``app`` is in ``module``, and return the exit code.
 
-    A module may have a ``TELL``, which tells its failures in its own way.
+    A module's ``TELL``, if it has one, reports the command's failures in place of :func:`to_errors`.
     """
     tell: Tell = to_errors
     try:
@@ -89,19 +89,19 @@ def run(name: str, module: str, arguments: Sequence[str]) -> int:
     except SystemExit as error:
         if not isinstance(error.__context__, BrokenPipeError):
             raise
-        return EXIT_OK  # rich raises this when the reader of a pipe goes away while help is printed
+        return EXIT_OK  # rich raises SystemExit when the reader of a pipe is gone while help is printed
     except BrokenPipeError:
-        # The program that reads our output has ended (`| head`): that is no error.
+        # The program that reads the output has ended (`| head`), which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
+    except (Exception, KeyboardInterrupt) as error:  # no error escapes: the user sees one line
         if _streams.is_of_output(first_of(error)):
-            raise first_of(error) from None  # main prints that the output cannot be written
+            raise first_of(error) from None  # main() reports that the output cannot be written
         return report(name, error, tell)
 
 
 def _usage(error: CycloptsError) -> str:
-    """What is wrong with a command line."""
+    """The fault of a command line, in words."""
     number = {int: "a whole number", float: "a number"}
     if isinstance(error, CoercionError) and error.token and error.target_type in number:
         option = error.token.keyword or (error.argument.name if error.argument else "")
@@ -125,7 +125,7 @@ def _usage(error: CycloptsError) -> str:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` on uvloop when it is installed, on asyncio's loop otherwise."""
+    """Run ``work`` on uvloop if it is installed, otherwise on asyncio's loop."""
     import asyncio
 
     try:
@@ -142,7 +142,7 @@ async def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) 
     Both go to standard error: standard output may be JSON for a program.
 
     Raises:
-        UsageError: the answer is no, or standard input is no terminal and there is no ``yes``.
+        UsageError: the answer is no, or standard input is no terminal and ``yes`` is false.
     """
     if yes:
         return
@@ -158,7 +158,7 @@ async def confirm(verb: str, what: str, *, yes: bool, plan: View | None = None) 
 
 
 def _default(value: object) -> str | None:
-    """The default as help shows it; ``None``: not at all, as the text says what happens without a value."""
+    """The default value as help shows it; ``None`` to show none, where the text describes the default."""
     return None if value in (None, False, "", "*") else str(value)
 
 

@@ -1,4 +1,4 @@
-"""``orbitmq audit``: reads the audit logs of brokers and name servers, where they lie."""
+"""``orbitmq audit``: reads the audit logs of brokers and name servers from their files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ tail -1000 /data/mq/audit.log | orbitmq audit show - --failed --json
 """,
 )
 
-# A server's line has two states of 8 KiB at most, 100 targets and some texts.
+# An audit line has two states of 8 KiB at most, 100 targets and some short texts.
 MOST_LINE_BYTES: Final = 1024 * 1024
 LOOK_S: Final = 0.5
 
@@ -111,12 +111,12 @@ def _line(entry: Entry) -> Line:
 
 
 async def _lines(file: str, *, follow: bool) -> AsyncIterator[tuple[str, bytes]]:
-    """The lines of all files of an audit log, the oldest first, each with its place."""
+    """The lines of all files of an audit log, the oldest first, each with its file and line number."""
     if file == "-":
         for line in _whole("standard input", sys.stdin.buffer):
             yield line
         return
-    source = _opened(file)  # before the older ones: a rename meanwhile loses nothing
+    source = _opened(file)  # opened before the older files, so that a rename meanwhile loses no line
     try:
         for older in reversed(_renamed(file)):
             with _opened(older) as part:
@@ -150,7 +150,7 @@ def _renamed(file: str) -> list[str]:
 
 
 def _whole(name: str, source: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """The lines up to the end. Of a line that is too long its parts come, none of which can be read."""
+    """The lines up to the end. An overlong line is returned in parts, none of which is valid."""
     number = 0
     while line := source.readline(MOST_LINE_BYTES):
         number += 1
@@ -158,7 +158,7 @@ def _whole(name: str, source: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 async def _followed(file: str, source: BinaryIO) -> AsyncGenerator[tuple[str, bytes], None]:
-    """The lines that a server adds to a file, until another one has its name."""
+    """The lines that a server appends to a file, until another file has its name."""
     clock = system_runtime().clock
     number, begun = 1, b""
     while True:
@@ -169,7 +169,7 @@ async def _followed(file: str, source: BinaryIO) -> AsyncGenerator[tuple[str, by
             number, begun = number + 1, b""
         elif not line:
             if _is_over(file, source):
-                # Lines that the server wrote before it renamed the file.
+                # The lines that the server wrote before it renamed the file.
                 for place, rest in _whole(file, source):
                     yield place, begun + rest
                     begun = b""
@@ -183,7 +183,7 @@ def _is_over(file: str, source: BinaryIO) -> bool:
         with _opened(file) as now:
             return not _same(now, source) or os.fstat(now.fileno()).st_size < source.tell()
     except FileNotFoundError:
-        return False  # between two names
+        return False  # the log is between its rename and the new file
 
 
 def _same(one: BinaryIO, other: BinaryIO) -> bool:

@@ -1,6 +1,7 @@
-"""What the audit logs of servers say, for people and programs: one entry for each change or refusal.
+"""The entries of servers' audit logs, for people and programs: one entry for each change or refusal.
 
-A server writes two lines for a change, before and after it; here they are one entry. Pure.
+A server writes two lines for a change, before and after it; this module joins them to one entry. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any, Final
 from orbitmq.durations import datetime, since_1970_ms
 from orbitmq.wording import counted
 
-# More changes than a server makes at a time: an older one has no second line, as its server was killed.
+# More changes than a server makes at a time: an older change has no second line because its server was
+# killed.
 MOST_OPEN: Final = 1000
-# What a person is shown of one change; JSON has all of it.
+# Most differences shown of one change; JSON shows all.
 MOST_SHOWN: Final = 8
 PERMITTED, MADE, FAILED, REFUSED = "permitted", "made", "failed", "refused"
 UNKNOWN: Final = "outcome unknown"
@@ -24,14 +26,14 @@ Entry = Mapping[str, Any]
 
 
 class DamagedLineError(ValueError):
-    """A line is no entry of an audit log; the text says why."""
+    """A line is no entry of an audit log; the text gives the reason."""
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """One line of an audit log.
+    """Parse one line of an audit log.
 
     Raises:
-        DamagedLineError: it is none.
+        DamagedLineError: the line is no entry.
     """
     try:
         found = json.loads(line)
@@ -49,15 +51,15 @@ def parsed(line: str) -> dict[str, Any]:
 
 
 class Joined:
-    """Makes entries of the lines of one audit log, in their order."""
+    """Joins the lines of one audit log, given in their order, to entries."""
 
     def __init__(self) -> None:
         self._open: dict[object, dict[str, Any]] = {}
 
     def add(self, line: dict[str, Any]) -> Iterator[Entry]:
-        """The entries that this line ends."""
+        """The entries that this line completes."""
         if line["event"] == "start":
-            yield from self.rest()  # the server numbers its changes from 1 again
+            yield from self.rest()  # after a start the server numbers its changes from 1 again
         if line["event"] != "change":
             yield line
             return
@@ -69,24 +71,25 @@ class Joined:
                 yield self._open.pop(next(iter(self._open)))
             self._open[line.get("id")] = line
         else:
-            # The second line has "before" only where it differs from the first one's.
+            # The second line has "before" only where it differs from the first line's.
             yield {**(first or {}), **line, "time": (first or line)["time"], "ended": line["time"]}
 
     def rest(self) -> Iterator[Entry]:
-        """Changes without a second line."""
+        """The changes without a second line."""
         found, self._open = self._open, {}
         yield from found.values()
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries are shown.
+    """The filter for the entries to show.
 
     Attributes:
-        since_ms, until_ms: begun at this time or later, and before that one.
-        user: changes of this user, and refusals of requests that claimed the name.
-        target: the name of a topic, group, user or setting, or with its kind, as ``Topic:orders``.
-        verdicts: with one of these; empty: all.
+        since_ms, until_ms: entries that begin at ``since_ms`` or later and before ``until_ms``.
+        user: changes by this user, and refusals of requests that claimed the name.
+        target: the name of a topic, group, user or setting; with the kind, as in ``Topic:orders``, or
+            without.
+        verdicts: entries with one of these verdicts; empty for all.
     """
 
     since_ms: int | None = None
@@ -111,7 +114,7 @@ class Wanted:
 
 
 def in_words(entry: Entry) -> str:
-    """An entry as a line for people. Control characters may be in it."""
+    """An entry as a line for people. The line may contain control characters."""
     event = entry["event"]
     if event == "start":
         return f"{entry['time']}  started  pid {entry.get('pid', '?')}"
@@ -135,7 +138,7 @@ def _who(entry: Entry, key: str) -> str:
 
 
 def _change(entry: Entry) -> str:
-    """The differences that a change made; of a failed one its fields and the reason."""
+    """The differences that a change made; for a failed change its fields and the reason."""
     before, after = entry.get("before"), entry.get("after")
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         what = _cut("; ".join, list(_differences(before, after))) or f"{_targets(entry)} as before"
@@ -157,7 +160,7 @@ def _cut(join: Callable[[Iterable[str]], str], parts: list[str]) -> str:
 
 
 def _differences(before: Entry, after: Entry) -> Iterator[str]:
-    """What is different of each target, in words."""
+    """The differences of each target, in words."""
     for name in dict.fromkeys((*before, *after)):
         was, now = before.get(name), after.get(name)
         if was == now:

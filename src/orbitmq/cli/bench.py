@@ -65,7 +65,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One measured phase. Times are in seconds, those of single calls as quantiles."""
+    """One measured phase. Times are in seconds; those of single calls are quantiles."""
 
     phase: str
     messages: int
@@ -79,7 +79,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Measured:
-    """The measurements; ``lost``: brokers from which not all messages could be read back."""
+    """The measurements; ``lost``: the brokers whose messages could not all be read back."""
 
     phases: list[Phase] = field(default_factory=list)
     lost: list[LeftOut] = field(default_factory=list)
@@ -150,7 +150,7 @@ async def bench(
         with progress(wanted=watch is None) as tell:
             await _bench(servers, load, timeout, faults, watch, measured, tell, receive=receive)
     except (Exception, asyncio.CancelledError) as error:
-        failure = error  # also Ctrl-C: the table of the brokers comes first
+        failure = error  # also after Ctrl-C: the table of the brokers is printed first
     if failure is not None:
         if watch is not None and watch.rows:
             yield watch.view()
@@ -209,10 +209,10 @@ async def _receive(reader: Reader, clock: Clock, measured: Measured, tell: Tell)
 
 
 class _Sender:
-    """Sends the same message from many tasks and notes how long each call took.
+    """Sends the same message from many tasks and records the duration of each call.
 
     Args:
-        goes_on: count failed sends and go on; otherwise the first one ends the measurement.
+        goes_on: count failed sends and continue; otherwise the first failure ends the measurement.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class _Sender:
             self._times.append(self._clock.monotonic() - begin)
 
     async def _send(self, count: int) -> None:
-        # A send writes an id into its message, so one object cannot be sent twice.
+        # A send writes an id into its message, so no object can be sent twice.
         made = [Message(self._load.topic, self._body) for _ in range(count)]
         if self._load.batch > 1:
             await self._producer.send_batch(made)

@@ -1,4 +1,6 @@
-"""``orbitmq broker list | status | config | drain``: running brokers, and one emptied before a stop."""
+"""``orbitmq broker list | status | config | drain``: running brokers, and the draining of one before its
+stop.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ orbitmq broker drain broker-a --undo
 app.command(list_brokers, name="list")
 app.command(config, name="config")
 
-# A broker is drained when no message came for this long, and how often it is looked at.
+# A broker is drained if no message arrived for this long; and the interval of the checks.
 QUIET_S = 10.0
 LOOK_S = 1.0
 ARRIVED = "msgPutTotalTodayNow"
@@ -121,7 +123,7 @@ async def _drain(servers: Servers, name: str, *, undo: bool, timeout: int, dry_r
 
 
 async def _quiet(admin: Admin, broker: BrokerInfo, timeout: int) -> bool:
-    """Wait until no message came for a while; returns whether that was within the time."""
+    """Wait until no message has arrived for a while; returns whether that was within the timeout."""
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock

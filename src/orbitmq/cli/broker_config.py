@@ -29,8 +29,8 @@ orbitmq broker config diff broker-a broker-b
 )
 
 BrokerName = Annotated[str, Parameter(help="Name of the broker, or its address.")]
-# What a broker is found by, and where its files are. An Apache broker takes another value while it runs, and
-# then registers an address where nothing listens.
+# Settings of a broker's identity and of its folders. An Apache broker accepts a new value while it runs, and
+# then registers an address without a listener.
 FIXED = frozenset(
     {
         *("brokerName", "brokerClusterName", "brokerId", "brokerIP1", "brokerIP2", "brokerRole"),
@@ -44,10 +44,10 @@ CHANGES: Columns = {**same("broker"), "id": "broker_id", **same("key", "before",
 def brokers_named(
     brokers: Sequence[BrokerInfo], name: str, *, by_address: bool = True
 ) -> Sequence[BrokerInfo]:
-    """The brokers with a name, the master first, or the one at an address.
+    """The brokers with a name, the master first, or the broker at an address.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no broker has this name or address.
     """
     found = [one for one in brokers if name == one.name or (by_address and name == one.address)]
     if not found:

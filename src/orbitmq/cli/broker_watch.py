@@ -1,4 +1,4 @@
-"""``--watch`` of the commands that send: which brokers a producer uses, and which it avoids."""
+"""``--watch`` of the commands that send: the brokers that a producer uses, and those that it avoids."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from orbitmq.runtime.seam import Runtime
 
 WINDOW = 1000
-"""The shares of brokers are those of this many last sends."""
+"""The shares of brokers are computed from this many last sends."""
 REFRESH_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One broker, as shown. Times are in seconds.
+    """The table's row of one broker. Times are in seconds.
 
     Attributes:
-        broker: its name.
-        last_sends: how many of the last successful sends it got.
+        broker: the broker's name.
+        last_sends: how many of the last successful sends went to it.
         share: ``last_sends`` as a part of all last sends, 0 to 1.
-        latency: duration of the last try, also of a failed one; None before the first.
-        available_in: for how long it is still avoided; None without fault tolerance.
-        reachable: the last try or probe reached it; None without fault tolerance.
+        latency: duration of the last try, failed or not; None before the first.
+        available_in: how long the broker is still avoided; None without fault tolerance.
+        reachable: whether the last try or probe reached the broker; None without fault tolerance.
         failed_tries: number of failed tries since the command began.
     """
 
@@ -51,7 +51,7 @@ class Row:
 
 
 class BrokerWatch(SendHook):
-    """Notes the outcome of every try of one producer."""
+    """Records the outcome of every try of one producer."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -70,13 +70,13 @@ class BrokerWatch(SendHook):
             self._failed[broker] += 1
 
     async def refresh(self, producer: Producer, topic: str) -> None:
-        """Bring :attr:`rows` up to date."""
-        with suppress(OrbitError):  # sends meet the same error, and report it
+        """Update :attr:`rows`."""
+        with suppress(OrbitError):  # sends get the same error and report it
             self._brokers.update(queue.broker_name for queue in await producer.queues(topic))
         self.update(producer.fault_table())
 
     def update(self, items: Sequence[FaultItem]) -> None:
-        """Bring :attr:`rows` up to date with the fault table ``items``."""
+        """Update :attr:`rows` from the fault table ``items``."""
         shares = Counter(self._recent)
         total = max(1, len(self._recent))
         known = {item.broker_name: item for item in items}
@@ -105,7 +105,7 @@ class BrokerWatch(SendHook):
         return View({}, [self.table()])
 
     def table(self) -> Table:
-        """The rows, those of avoided brokers in red."""
+        """The rows, with avoided brokers in red."""
         return Table(
             "brokers",
             self.rows,
@@ -130,14 +130,14 @@ COLUMNS: Columns = {
 
 
 def watch_of(faults: Faults) -> BrokerWatch | None:
-    """The watch, when the user wants one."""
+    """The watch, if the user wants one."""
     return BrokerWatch(faults.fault_tolerance) if faults.watch else None
 
 
 def producer_for(
     faults: Faults, watch: BrokerWatch | None, group: str, servers: Servers, timeout: float, runtime: Runtime
 ) -> Producer:
-    """A producer with the fault tolerance asked for, followed by ``watch``."""
+    """A producer with the requested fault tolerance, and ``watch`` as its hook."""
     mode = faults.fault_tolerance
     return Producer(
         group,
@@ -155,7 +155,7 @@ def producer_for(
 async def watched(
     watch: BrokerWatch | None, producer: Producer, topic: str, runtime: Runtime
 ) -> AsyncIterator[None]:
-    """Show the table while the block runs, on standard error if that is a terminal; keep its last state."""
+    """Show the table while the block runs, if standard error is a terminal; its last state remains."""
     if watch is None:
         yield
         return

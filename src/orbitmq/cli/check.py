@@ -41,12 +41,12 @@ orbitmq check cert --context prod --warn 30 --critical 7
 
 MOST_NAMED = 3
 _DAY_MS = 86_400_000
-# Roles in which a broker takes messages of producers.
+# Roles in which a broker accepts messages from producers.
 TAKES_MESSAGES = {"master", "fenced master"}
 
 
 class State(IntEnum):
-    """What a check found; its number is the exit code."""
+    """The result of a check; its number is the exit code."""
 
     OK = 0
     WARNING = 1
@@ -54,7 +54,7 @@ class State(IntEnum):
     UNKNOWN = 3
 
 
-# The one that counts of several: what is known to be bad goes before what is not known.
+# The order in which one of several states counts: a known fault precedes an unknown state.
 ORDER = (State.CRITICAL, State.WARNING, State.UNKNOWN, State.OK)
 Warn = Annotated[int, Parameter(name=["--warn"])]
 Critical = Annotated[int, Parameter(name=["--critical"])]
@@ -73,7 +73,7 @@ class Figure:
 
     @property
     def state(self) -> State:
-        """By its limits; a number that is equal to a limit is within it."""
+        """The state by the limits; a number equal to a limit is within it."""
         if self.critical is not None and self.value > self.critical:
             return State.CRITICAL
         return State.WARNING if self.warn is not None and self.value > self.warn else State.OK
@@ -88,7 +88,7 @@ def _number(value: float | None) -> str:
 
 
 def tell(_command: str, line: str, _code: int) -> int:
-    """A check that could not be made, where a monitoring system looks: on standard output."""
+    """Report a check that could not be made on standard output, which monitoring systems read."""
     print(f"{State.UNKNOWN.name}: {_clean(line)}", flush=True)
     return State.UNKNOWN
 
@@ -103,7 +103,9 @@ def _view(
     figures: Sequence[Figure],
     left_out: Sequence[LeftOut] = (),
 ) -> View:
-    """One line and its exit code. Brokers that did not answer make it UNKNOWN, unless it is worse."""
+    """The check's line and exit code. Brokers without an answer make the state UNKNOWN, unless it is
+    worse.
+    """
     known = [*states, *(figure.state for figure in figures), *([State.UNKNOWN] if left_out else [])]
     state = next(each for each in ORDER if each in known or each is State.OK)
     texts = [text, *(f"{one}; not counted" for one in left_out)]
@@ -120,7 +122,7 @@ def _view(
 
 
 def _clean(text: str) -> str:
-    """One line; a stroke would begin the numbers."""
+    """The text as one line, without the stroke that would begin the figures."""
     return " ".join(as_options(text).split()).replace("|", "/")
 
 
@@ -128,7 +130,7 @@ def _limits(warn: float, critical: float | None, name: str = "") -> None:
     """Refuse limits that contradict each other.
 
     Raises:
-        UsageError: the warning would come behind the alarm.
+        UsageError: the warning limit is above the critical one.
     """
     if critical is not None and warn > critical:
         raise UsageError(f"--warn{name} {warn:g} is more than --critical{name} {critical:g}")
@@ -175,7 +177,7 @@ async def lag(
 
 
 def _where(topics: Mapping[str, int]) -> str:
-    """The topics in which a group is behind, the worst first."""
+    """The topics in which a group is behind, the largest lag first."""
     worst = sorted(((count, topic) for topic, count in topics.items() if count), reverse=True)
     if len(worst) < 2:
         return "".join(f" in {topic}" for _, topic in worst)

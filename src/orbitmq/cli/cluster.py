@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.admin import BrokerState
 
 REFRESH_S = 1.0
-# Time-out of each look: a broker that stands still delays the whole table.
+# Timeout of each look: a frozen broker delays the whole table.
 ANSWER_S = 1.5
 
 
@@ -72,7 +72,9 @@ async def _once(servers: Servers) -> View:
 
 
 async def _watched(servers: Servers) -> Views:
-    """The brokers each second. Only the first look has to succeed: later a name server may be away."""
+    """The brokers each second. Only the first look has to succeed: later the name servers may be away for a
+    while.
+    """
     from orbitmq.admin import Admin
     from orbitmq.errors import OrbitError
     from orbitmq.runtime.system import system_runtime
@@ -95,7 +97,7 @@ async def _watched(servers: Servers) -> Views:
 
 def _view(states: Sequence[BrokerState]) -> View:
     brokers = [_plain(state) for state in states]
-    # When there is only one cluster, a narrow table needs no column for it.
+    # With only one cluster, a narrow table needs no column for it.
     alike = len({broker["cluster"] for broker in brokers}) == 1
     spared = [heading for heading in SPARED if alike or heading != "cluster"]
     table = Table("brokers", brokers, COLUMNS, True, spared, red=lambda row: bool(row["problem"]))

@@ -1,4 +1,4 @@
-"""``@command``: makes a command of a function that returns what is to be shown."""
+"""``@command``: turns a function that returns a view into a command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orbitmq.cli.failures import EXIT_OK
 from orbitmq.cli.view import Line, Screen, View
 from orbitmq.cli.where import clusters_of, servers_of
 
-# Addresses of name servers, for jobs on Spark: they take keys and TLS from the environment.
+# Addresses of name servers, for jobs on Spark, which take keys and TLS from the environment.
 Addresses = NewType("Addresses", str)
-# The type of an async generator that is a command.
+# The result type of a command that is an async generator.
 Views = AsyncGenerator[View | Line, None]
 
-# What the first parameter of a command may be.
+# The types with which a command's first parameter may be annotated.
 FIRST = ("Admin", "Servers", "Addresses", "Clusters")
 JSON = Annotated[bool, flag("Print JSON: one object, or of a stream one object a line.")]
 NAME_SERVERS = Annotated[
@@ -52,12 +52,12 @@ ALL_CONTEXTS = Annotated[bool, flag("Work on the clusters of all contexts.")]
 
 
 def command(work: Callable[..., Any]) -> Callable[..., int]:
-    """Make a command that takes the parameters of ``work`` and ``--json``.
+    """Turn ``work`` into a command with its parameters and ``--json``.
 
     The first parameter of ``work`` may be an open ``Admin``, the name servers as ``Servers`` or
     ``Addresses``, or several clusters as ``Clusters``; the command line has ``--name-servers`` and
     ``--context`` in its place. ``work`` returns a view, or an awaitable of one, or is an async generator of
-    views and lines, which are shown as they come.
+    views and lines, each of which is shown at once.
     """
     own = list(inspect.signature(work).parameters.values())
     needs = str(own[0].annotation) if own and own[0].annotation in FIRST else ""
@@ -101,7 +101,9 @@ def command(work: Callable[..., Any]) -> Callable[..., int]:
 async def _run(
     work: Callable[..., Any], opens: bool, arguments: list[Any], options: dict[str, Any], *, as_json: bool
 ) -> int:
-    """Run the command and show its result; returns the exit code. ``opens``: it takes an Admin first."""
+    """Run the command and show its result; returns the exit code. ``opens``: the command's first parameter is
+    an Admin.
+    """
     async with AsyncExitStack() as stack:
         if opens:
             from orbitmq.admin import Admin

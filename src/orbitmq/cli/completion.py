@@ -1,4 +1,4 @@
-"""``orbitmq completion``: the script with which a shell completes commands and options."""
+"""``orbitmq completion``: the script by which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter()], /)
 
 
 def _all_commands() -> App:
-    """One App with all families. The flags of mqnamesrv and mqbroker are not in it."""
+    """One App with all command families, without the flags of mqnamesrv and mqbroker."""
     from orbitmq.cli.main import BROKERS, COMMANDS
     from orbitmq.cli.mqadmin.main import OFFERED, flags_of
 
@@ -60,7 +60,7 @@ def _all_commands() -> App:
 
 
 def _with_flags(flags: Sequence[Flag]) -> Callable[..., None]:
-    """A function with these flags, and those that all commands of mqadmin have, for the completion alone."""
+    """A function with these flags and the common flags of mqadmin, for the completion only."""
 
     def command(**_options: object) -> None: ...
 

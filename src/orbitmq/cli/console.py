@@ -78,13 +78,13 @@ async def _serve(clusters: Clusters, host: str, port: int, entering: Entering, *
 async def opened(
     clusters: Clusters, host: str, port: int, entering: Entering, *, write: bool = False
 ) -> AsyncGenerator[tuple[Line, Callable[[], Coroutine[Any, Any, None]]], None]:
-    """A console that listens: the line that tells of it, and the work that serves until a signal.
+    """A listening console: the line with its address, and the coroutine function that serves until a signal.
 
     Args:
-        port: 0 takes a free one.
+        port: the port; 0 for a free one.
 
     Raises:
-        UsageError: the libraries are missing, or certificate and key cannot be used.
+        UsageError: the libraries are missing, or the certificate or key is unusable.
         StartError: the port is taken.
     """
     try:
@@ -100,14 +100,14 @@ async def opened(
     options = {one.context or one.addresses: one.options for one in clusters.servers}
     names, used = list(options), system_runtime()
     clock = used.clock
-    # The port listens before the link is printed: a link that is opened at once works.
+    # The port listens before the link is printed, so that the link works at once.
     with listening_socket(host, port) as listener:
         port = listener.getsockname()[1]
         entrance = entering.entrance(host, port, options[names[0]], used.threads, clock.monotonic)
         made = Console(options, clock.monotonic, clock.now_ms, entrance=entrance, write=write)
         server = LimitedServer(_server_config(made.app, entering))
-        # These objects live as long as the console. Without them a full collection, of which there is one in
-        # every few pages with thousands of groups, takes 5 ms instead of 35 ms.
+        # These objects live as long as the console. Frozen, they make a full garbage collection, which
+        # happens every few pages with thousands of groups, take 5 ms instead of 35 ms.
         gc.collect()
         gc.freeze()
         link, how = entering.address(host, port), "log in there"
@@ -124,10 +124,10 @@ async def opened(
 
 
 def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
-    """How the pages are served; trusts no header that a proxy would set.
+    """The configuration of the web server; it trusts no header that a proxy would set.
 
     Raises:
-        UsageError: certificate and key cannot be used.
+        UsageError: the certificate or key is unusable.
     """
     import uvicorn
 
@@ -150,7 +150,7 @@ def _server_config(pages: ASGIApp, entering: Entering) -> uvicorn.Config:
     )
     try:
         config.load()
-    except OSError as error:  # of TLS, too
+    except OSError as error:  # TLS errors included
         raise UsageError(f"--cert {entering.cert}, --key {entering.key}: {error}") from error
     logging.getLogger("uvicorn.error").addFilter(OneASecond())
     return config

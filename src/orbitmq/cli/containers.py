@@ -6,9 +6,9 @@ import json
 import re
 from typing import Final
 
-# Where the image of the Containerfile keeps data.
+# The folder in which the image of the Containerfile keeps data.
 DATA: Final = "/data"
-# Both servers answer health checks here, each in its own container.
+# The port for health checks of both servers, each in its own container.
 HEALTH_PORT: Final = 5557
 
 COMPOSE: Final = """\
@@ -93,7 +93,7 @@ spec:
   selector: {matchLabels: {app: orbitmq-broker}}
 """
 
-# One kind of server. A pod is restarted when its event loop stands still, and gets no requests by its
+# The objects of one kind of server. A pod is restarted if its event loop hangs, and gets no requests from its
 # service while it is not ready.
 STATEFUL_SET: Final = """\
 ---
@@ -165,7 +165,7 @@ ARGUMENTS
         accessModes: [ReadWriteOnce]
         resources: {requests: {storage: STORAGE}}
 """
-# Health and metrics, where the kubelet reaches them.
+# Health and metrics, on an address that the kubelet reaches.
 _METRICS: Final = (
     "--set=metricsExporterType=PROM",
     "--set=metricsPromExporterHost=0.0.0.0",
@@ -174,10 +174,11 @@ _METRICS: Final = (
 
 
 def compose(image: str, host: str | None) -> str:
-    """A name server and a broker for Docker Compose.
+    """A file for Docker Compose, with a name server and a broker.
 
     Args:
-        host: the address by which clients outside of the containers reach them; None: there are none.
+        host: the address by which clients outside of the containers reach the servers; None without such
+            clients.
     """
     publishes = host is not None
     found = {
@@ -207,7 +208,7 @@ def kubernetes(image: str) -> str:
         "SERVER": "broker",
         "ARGUMENTS": _arguments(
             "broker",
-            # The service has the addresses of all name servers that are ready.
+            # The service resolves to the addresses of all name servers that are ready.
             "--name-servers=dns://orbitmq-nameserver:9876",
             "--set=brokerName=$(POD_NAME)",
             "--set=brokerIP1=$(POD_IP)",
@@ -225,7 +226,7 @@ def kubernetes(image: str) -> str:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    """The text with values in place of words in capitals."""
+    """The text with each capitalized word of ``values`` replaced by its value."""
     words = "|".join(values)
     return re.sub(rf"\b(?:{words})\b", lambda found: values[found[0]], text)
 

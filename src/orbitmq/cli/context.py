@@ -118,11 +118,11 @@ def _absolute(path: Path | None) -> str:
 
 
 def _check(made: Context) -> None:
-    """Refuse what no command could use. The secret command is not run.
+    """Refuse a context that no command could use. The secret command is not run.
 
     Raises:
-        UsageError: there is no address, half of the keys, or keys twice.
-        ValidationError: wrong addresses, or files of keys or TLS that are not right.
+        UsageError: the context has no address, only one of the two keys, or keys from two sources.
+        ValidationError: an address, or a file of keys or TLS, is invalid.
     """
     if bool(made.user) != bool(made.secret_command.strip()):
         raise UsageError("--user and --secret-command belong together")
@@ -208,7 +208,7 @@ def _facts(name: str, one: Context, current: str) -> dict[str, Any]:
 
 
 def _instead(host: SystemHost) -> list[str]:
-    """What goes before the current context now."""
+    """A note about what takes precedence over the current context at present."""
     variable = host.variable(contexts.VARIABLE)
     if variable:
         return [f"${contexts.VARIABLE} is set: {variable} is used, whatever context is the current one"]

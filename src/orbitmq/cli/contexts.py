@@ -32,15 +32,15 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One cluster. What it leaves out about keys, or about TLS, the environment says.
+    """One cluster. If a context has no keys, or no TLS, those of the environment apply.
 
     Attributes:
-        name_servers: their addresses.
+        name_servers: addresses of the name servers.
         user, secret_command: the access key, and the command that prints its secret key.
-        credentials_file: a file with both instead.
-        tls: whether TLS is spoken, also without one of the files.
-        ca, cert, key: the files of TLS.
-        check_host: whether a certificate must be for the host that was connected to.
+        credentials_file: a file with both keys, in place of these two.
+        tls: whether TLS is used; needed only if no file of TLS is given.
+        ca, cert, key: the paths of the TLS files.
+        check_host: whether a server's certificate must be valid for the connected host.
     """
 
     name_servers: str
@@ -58,17 +58,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.tls or bool(self.ca or self.cert or self.key)
 
     def tls_options(self) -> Mapping[str, str]:
-        """The context's settings of TLS, by the names of options."""
+        """The context's TLS settings, by the names of options."""
         if not self.speaks_tls:
             return {}
         files = {"tlsCa": self.ca, "tlsCert": self.cert, "tlsKey": self.key}
         return {"tls": "true", "tlsCheckHost": str(self.check_host).lower(), **files}
 
     def options(self, name: str) -> Mapping[str, str]:
-        """What the context says about keys and TLS, by the names of options; runs its secret command.
+        """The context's keys and TLS settings, by the names of options; runs its secret command.
 
         Raises:
-            SecretCommandError: the secret command does not print one line.
+            SecretCommandError: the secret command does not print exactly one line.
         """
         keys = {"credentialsFile": self.credentials_file}
         if self.user:
@@ -78,7 +78,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return {**keys, **self.tls_options()}
 
     def as_json(self) -> dict[str, object]:
-        """All fields, also those that have their defaults."""
+        """All fields, including those with default values."""
         return {field: getattr(self, field) for field in self.__struct_fields__}
 
 
@@ -86,7 +86,7 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All contexts of the user.
 
     Attributes:
-        current: the name of the one that counts when nothing else is said; empty: there is none.
+        current: the name of the context that counts if a command names none; empty for none.
     """
 
     current: str = ""
@@ -96,10 +96,10 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The context of that name.
 
         Args:
-            where: the option or the variable that names it.
+            where: the option or the variable that holds the name, for the error.
 
         Raises:
-            UsageError: there is none.
+            UsageError: no context has this name.
         """
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
@@ -108,10 +108,11 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a context.
+    """Refuse an invalid name of a context.
 
     Raises:
-        UsageError: other characters than letters, digits, dots, dashes and underscores, or more than 64.
+        UsageError: the name has other characters than letters, digits, dots, dashes and underscores, or more
+            than 64.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -126,11 +127,11 @@ def file_of(host: HostFacts) -> str:
 
 
 def load(host: HostFacts) -> Contexts:
-    """The contexts; none when there is no file.
+    """The contexts; empty if there is no file.
 
     Raises:
-        ValidationError: others can read the file.
-        UsageError: it cannot be read, or is not what this program writes.
+        ValidationError: other users can read the file.
+        UsageError: the file cannot be read, or has another form than this program writes.
     """
     path = file_of(host)
     try:
@@ -151,10 +152,10 @@ def load(host: HostFacts) -> Contexts:
 
 
 def save(host: HostFacts, contexts: Contexts) -> None:
-    """Write the contexts, for this user alone.
+    """Write the contexts, readable by this user alone.
 
     Raises:
-        UsageError: there are too many.
+        UsageError: the contexts are too many for the file's limit.
         OSError: the file cannot be written.
     """
     content = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"

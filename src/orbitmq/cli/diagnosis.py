@@ -1,4 +1,4 @@
-"""What ``orbitmq doctor`` finds, from what was looked at. Pure."""
+"""The findings of ``orbitmq doctor``, computed from collected facts. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.transport.address import parse_address
 if TYPE_CHECKING:
     from orbitmq.admin import BrokerInfo
 
-# With fewer a server takes less than its default of 10,000 connections.
+# With fewer descriptors a server allows fewer connections than its default of 10,000.
 FEWEST_DESCRIPTORS = 14_000
 SLOWEST_PUT_MS = 100.0
 FARTHEST_CLOCK_S = 5.0
@@ -22,7 +22,7 @@ _SPAN = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. ``fix``: what to do; empty: it is as it should be."""
+    """The result of one check. ``fix``: what to do; empty if everything is right."""
 
     check: str
     where: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine. ``open_file``: what is wrong with the file of contexts; empty: nothing."""
+    """Facts about this machine. ``open_file``: the fault of the file of contexts; empty if there is none."""
 
     compiled: bool
     uvloop: bool
@@ -46,8 +46,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One broker. ``problem``: why it did not answer, or refused (``refuses``).
-    ``asked_ms``, ``answered_ms``: when its status was asked for, and came."""
+    """Facts about one broker. ``problem``: the reason why it did not answer, or refused (``refuses``).
+    ``asked_ms``, ``answered_ms``: the times of the request for its status and of the answer.
+    """
 
     broker: BrokerInfo
     problem: str = ""
@@ -111,14 +112,14 @@ def _of_broker(seen: Seen) -> Iterator[Finding]:
 
 
 def _clock(seen: Seen, where: str) -> Iterator[Finding]:
-    """The broker's clock is its start and how long it runs, to the second."""
+    """Check the broker's clock, which is its start time plus its uptime, to the second."""
     started = whole_number(seen.status.get("bootTimestamp", ""))
     span = _SPAN.search(seen.status.get("runtime", ""))
     if started is None or span is None:
         return
     days, hours, minutes, seconds = map(int, span.groups())
     there_ms = started + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
-    # A broker that took its time to answer is not off for that.
+    # The time that the broker took for its answer does not count as an error of its clock.
     off = (there_ms - min(max(there_ms, seen.asked_ms), seen.answered_ms)) / 1000
     if abs(off) > FARTHEST_CLOCK_S:
         side = "ahead of" if off > 0 else "behind"

@@ -141,7 +141,7 @@ async def export(servers: Servers, group: Group, /, *, letters: Letters = Letter
 async def _letters(
     servers: Servers, group: str, letters: Letters, lost: list[LeftOut]
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """The dead letters. Brokers whose dead letters could not all be read are appended to ``lost``."""
+    """The dead letters. Brokers whose dead letters could not all be read are added to ``lost``."""
     from orbitmq.errors import OrbitError, TopicNotFoundError
     from orbitmq.message.reserved import dead_letter_topic
 
@@ -194,10 +194,10 @@ async def redrive(
 
 
 async def _places(admin: Admin, group: str, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    """The queue offsets of the dead letters with these ids, by broker, as ranges in order.
+    """The queue offsets of the dead letters with these ids, by broker, as sorted ranges.
 
     Raises:
-        OrbitError: a dead letter is not there.
+        OrbitError: a dead letter does not exist.
     """
     from orbitmq.errors import MessageNotFoundError, OrbitError, TopicNotFoundError, ValidationError
     from orbitmq.message.reserved import dead_letter_topic

@@ -1,4 +1,4 @@
-"""``orbitmq doctor``: what is wrong with this machine or the cluster, each with what to do."""
+"""``orbitmq doctor``: faults of this machine or of the cluster, each with a remedy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _look(admin: Admin, broker: BrokerInfo) -> Seen:
         return Seen(broker, problem, refuses=isinstance(error, BrokerError))
     try:
         settings = await admin.brokers.settings(broker.address)
-    except OrbitError:  # a refusal: a door that is not open
+    except OrbitError:  # the broker refuses: its settings are not open to everyone
         settings = {}
     shown = {key: masked(key, value) for key, value in settings.items()}
     return Seen(broker, "", asked_ms, answered_ms, status, shown)

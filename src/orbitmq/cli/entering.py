@@ -49,7 +49,7 @@ class Entering:
         """Refuse options that would let strangers in, or no user at all.
 
         Raises:
-            UsageError: it says which option is missing or too much.
+            UsageError: the options conflict; the text names the option that is missing or superfluous.
         """
         if not FIRST <= port <= LAST:
             raise UsageError(f"--port {port}: expected {FIRST} to {LAST}")
@@ -77,11 +77,11 @@ class Entering:
 
     @property
     def by_link(self) -> bool:
-        """Whether the link that is printed opens a session."""
+        """Whether the printed link opens a session."""
         return self.users is None and not self.login
 
     def address(self, host: str, port: int) -> str:
-        """The address that a person opens."""
+        """The address that a user opens in a browser."""
         if self.public is not None:
             return self.public.rstrip("/")
         shown = f"[{host}]" if ":" in host else host
@@ -95,10 +95,10 @@ class Entering:
         threads: Threads,
         monotonic: Callable[[], float],
     ) -> Entrance:
-        """The entrance of these options.
+        """The entrance for these options.
 
         Raises:
-            UsageError, ValidationError: the file of users cannot be read, or is not one.
+            UsageError, ValidationError: the file of users cannot be read, or is invalid.
         """
         from orbitmq.console.entrance import Entrance, ProxyUsers
         from orbitmq.console.logins import Desk, Door, FileDoor, RocketMQDoor
@@ -123,8 +123,8 @@ def read_users(path: str) -> Mapping[str, User]:
     """The users of a file.
 
     Raises:
-        UsageError: it cannot be read.
-        ValidationError: others can read it, or a line is wrong.
+        UsageError: the file cannot be read.
+        ValidationError: other users can read the file, or a line is invalid.
     """
     from orbitmq.console.users_file import MAX_BYTES, parsed
     from orbitmq.runtime.text_files import private_bytes
@@ -142,7 +142,7 @@ def read_users(path: str) -> Mapping[str, User]:
 
 
 def _split(address: str) -> tuple[str, str] | None:
-    """Scheme and host of an address; ``None``: it is none, or has a path."""
+    """Scheme and host of an address; ``None`` if it is no address, or has a path."""
     try:
         found = urlsplit(address)
         _ = found.port

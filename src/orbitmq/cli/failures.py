@@ -1,4 +1,4 @@
-"""Errors as one line for the person at the terminal, and the exit code that goes with them."""
+"""Errors as one line for the user at the terminal, with the exit code of each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 DEBUG = "ORBITMQ_DEBUG"
-# Tells why a command failed: its name, a line and the exit code so far; gives the exit code.
+# Reports why a command failed, from its name, the line and the exit code; returns the final exit code.
 Tell = Callable[[str, str, int], int]
-# Classes of errors about what the user gave: the command line, a variable or a file is wrong. By their names:
-# only one command needs each of their modules.
+# Names of the error classes for wrong input: on the command line, in a variable or in a file. They are
+# compared by name, since importing each class's module would slow down all other commands.
 _WRONG_INPUT = {"ConfigError", "OptionError", "ValidationError"}
-# What orbitmq[spark] brings; without it the jobs of `orbitmq spark` cannot be imported.
+# The packages of orbitmq[spark]; without them the jobs of `orbitmq spark` cannot be imported.
 _OF_SPARK = ("pyspark", "pyarrow", "pandas")
 
 
@@ -30,7 +30,7 @@ class UsageError(Exception):
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """One line that says what happened and, if possible, what to do; and the exit code."""
+    """The error as one line, if possible with a remedy, and its exit code."""
     error = first_of(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
@@ -54,14 +54,16 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """The first error of a group: tasks that run side by side usually fail for the same reason."""
+    """The first error of a group: concurrent tasks usually fail for the same reason."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def report(command: str, error: BaseException, tell: Tell | None = None) -> int:
-    """Tell the line of ``error`` and return the exit code. ``tell``: by default to standard error."""
+    """Report ``error`` as one line and return the exit code. ``tell``: the reporter; None for
+    standard error.
+    """
     if os.environ.get(DEBUG) == "1":
         traceback.print_exception(error)
     line, code = explain(error)
@@ -103,7 +105,7 @@ def text_of(path: str) -> str:
     """The text of a file that the user has named.
 
     Raises:
-        UsageError: it cannot be read, or is no text in UTF-8.
+        UsageError: the file cannot be read, or is not UTF-8 text.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -25,7 +25,7 @@ LONGEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A search for messages. ``begin_ms``, ``end_ms``: stored from then on, and before then."""
+    """A search for messages. ``begin_ms``, ``end_ms``: limits of the store time, the second one exclusive."""
 
     topic: str
     key: str | None
@@ -51,7 +51,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Messages, the oldest first. ``why_not_all``: why the search has not seen all; empty: it has."""
+    """The messages found, the oldest first. ``why_not_all``: the reason why the search was incomplete; empty
+    if it was complete.
+    """
 
     messages: Sequence[ReceivedMessage]
     left_out: Sequence[LeftOut]
@@ -74,7 +76,7 @@ async def by_index(servers: Servers, wanted: Wanted) -> Found:
 
 
 async def by_reading(servers: Servers, wanted: Wanted) -> Found:
-    """The messages with a tag or of a time, from all queues of the topic."""
+    """The messages with a tag, or between two times, from all queues of the topic."""
     begin = "first" if wanted.begin_ms is None else wanted.begin_ms
     reader = reader_of(wanted.topic, begin, servers, tags=wanted.tag or "*")
     messages: list[ReceivedMessage] = []

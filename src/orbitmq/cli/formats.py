@@ -23,7 +23,7 @@ Piece = bytes | Callable[["ReceivedMessage"], bytes]
 
 
 class FormatError(ValueError):
-    """A format is wrong; the text names the position."""
+    """A format is invalid; the text names the position."""
 
 
 def _text(function: Callable[[ReceivedMessage], object]) -> Callable[[ReceivedMessage], bytes]:
@@ -62,10 +62,10 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 class Format:
-    """A format, read once and applied to each message.
+    """A format, parsed once and applied to each message.
 
     Raises:
-        FormatError: an unknown letter after ``%`` or ``\\``, or one of them at the end.
+        FormatError: the format has an unknown letter after ``%`` or ``\\``, or ends with one of these.
     """
 
     def __init__(self, text: str) -> None:

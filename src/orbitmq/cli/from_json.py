@@ -9,7 +9,7 @@ from orbitmq.cli.failures import UsageError
 from orbitmq.errors import ValidationError
 from orbitmq.message.model import Message
 
-# What a printed message says of its place and its way; a send does not need it.
+# Fields of a printed message about its place and its delivery, which a send ignores.
 IGNORED = frozenset(
     {
         *("topic", "broker", "queue", "queue_offset", "message_id", "offset_message_id", "born_at"),
@@ -20,10 +20,10 @@ BODY = ("body", "body_hex")
 
 
 class FromJson:
-    """Makes a message of each line. Tag and keys are among the properties that were printed.
+    """Converts lines to messages. Tag and keys are among the printed properties.
 
     Args:
-        topic: where the messages go; the topic of the lines does not count.
+        topic: the target topic; the topic in the lines is ignored.
     """
 
     def __init__(self, topic: str) -> None:
@@ -34,7 +34,7 @@ class FromJson:
         """The message of the next line.
 
         Raises:
-            UsageError: the line is no message; the text begins with its number.
+            UsageError: the line is no message; the text begins with the line's number.
         """
         self._number += 1
         where = f"line {self._number}"
@@ -67,7 +67,7 @@ def _body(found: dict[str, Any], where: str) -> bytes:
 
 
 def _properties(found: dict[str, Any], where: str) -> dict[str, str]:
-    """The properties; tag and keys of a line that has none among them."""
+    """The properties, with the tag and keys of the line if its properties lack them."""
     properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(isinstance(one, str) for one in properties.values()):
         raise UsageError(f"{where}: properties: expected an object of strings")

@@ -136,7 +136,7 @@ async def _moved(
     dry_run: bool,
     yes: bool,
 ) -> View:
-    """Carry out the planned moves, after a question; with ``dry_run`` only show them."""
+    """Carry out the planned moves after a confirmation; with ``dry_run`` only show them."""
     answer = await planned
     if not answer.found and not answer.left_out:
         raise UsageError("no queue is to be moved")
@@ -146,7 +146,7 @@ async def _moved(
     moves = whole(answer)
     await confirm("Move", f"group {group} in {counted(len(moves), 'queue')}", yes=yes, plan=plan)
     path = save or Path(f"{group}-reset.json")
-    # Save before anything is moved: a reset that ends halfway can be undone, too.
+    # Save the plan before the first move, so that an interrupted reset can be undone, too.
     _write(path, group, moves)
     moved, left_out = await done(admin.groups.move(group, moves))
     queues = {move.queue for move in moved}
@@ -154,7 +154,7 @@ async def _moved(
     if left:
         left_path = path.with_name(f"{path.stem}-left.json")
         _write(left_path, group, left)
-    # This reset saves into another file, so that --undo with the first file undoes both resets.
+    # The suggested command saves to another file, so that --undo with the first file undoes both resets.
     finish = f"orbitmq group reset {group} --file {left_path} --save {left_path}"
     return View(
         {
@@ -163,7 +163,7 @@ async def _moved(
             "file": str(path),
             "left_file": None if left_path is None else str(left_path),
         },
-        [_table(moved)] if yes else [],  # without --yes the question has shown the table
+        [_table(moved)] if yes else [],  # without --yes the confirmation has already shown the table
         lines=[
             f"moved {group} in {counted(len(moved), 'queue')}; "
             f"undo with: orbitmq group reset {group} --undo {path}"
@@ -182,16 +182,16 @@ def _write(path: Path, group: str, moves: Sequence[Move]) -> None:
 
 
 def plain(move: Move) -> dict[str, Any]:
-    """A move as JSON has it."""
+    """A move in the form of the JSON output."""
     topic, broker, queue_id = move.queue
     return {"topic": topic, "broker": broker, "queue": queue_id, "from": move.before, "to": move.to}
 
 
 def read_moves(path: Path, field: str) -> Mapping[MessageQueue, int]:
-    """The offsets in a file: a list of moves, or what a reset wrote.
+    """The offsets in a file: a list of moves, or the file that a reset wrote.
 
     Raises:
-        UsageError: the file cannot be read, or is of another form.
+        UsageError: the file cannot be read, or has another form.
     """
     try:
         content = json.loads(path.read_text())

@@ -88,5 +88,5 @@ def _plain(change: Change) -> dict[str, Any]:
 
 
 def _once(left_out: Sequence[LeftOut]) -> list[LeftOut]:
-    """Each broker once, however many changes were not made there."""
+    """One entry per broker, however many changes were not made there."""
     return list({one.address: one for one in left_out}.values())

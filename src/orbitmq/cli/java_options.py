@@ -1,6 +1,7 @@
-"""TLS settings where RocketMQ's servers and tools read them: Java options, a file below /etc.
+"""TLS settings from the sources of RocketMQ's servers and tools: Java options and a file below /etc.
 
-``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them. So do our servers; our tools have their own settings.
+RocketMQ's ``mqbroker``, ``mqnamesrv`` and ``mqadmin`` obey them. OrbitMQ's servers do so, too, while its
+tools have settings of their own.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ def _given() -> Mapping[str, str]:
 
 
 def with_tls(conf: str, overrides: Mapping[str, str]) -> dict[str, str]:
-    """The overrides of a server, with the settings of TLS in Java options and in the file of tls.config.file.
+    """The overrides of a server, extended by the TLS settings in Java options and in the file of
+    tls.config.file.
 
     Args:
         conf: the text of the server's own file.
 
     Raises:
-        UsageError: a setting has another value elsewhere, or asks for what is not there; it names the
+        UsageError: a setting has different values in two sources, or needs a missing part; the text names the
             variable or the file.
     """
     from orbitmq.settings import properties_text, protection, tls
@@ -46,7 +48,7 @@ def with_tls(conf: str, overrides: Mapping[str, str]) -> dict[str, str]:
     if file:
         file = os.path.expanduser(file)
         places[file] = text_of(file)
-        # The file's settings are taken over here, so the key that names the file is left empty.
+        # The file's settings are merged here, so the key that names the file is left empty.
         found[tls.FILE_KEY] = ""
     for place, text in places.items():
         try:
@@ -58,13 +60,14 @@ def with_tls(conf: str, overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_tls_of_tool(*, spoken: bool) -> None:
-    """Refuse to send in clear when these settings ask the tools for TLS, and ours do not.
+    """Refuse plain TCP if RocketMQ's settings require TLS for tools and the settings of OrbitMQ's tools do
+    not.
 
     Args:
-        spoken: whether TLS is spoken.
+        spoken: whether the command uses TLS.
 
     Raises:
-        UsageError: it names the variable.
+        UsageError: TLS is required; the text names the variable.
     """
     if spoken or any(os.environ.get(name) for name in ("ORBITMQ_TLS", "ORBITMQ_TLS_CA", "ORBITMQ_TLS_CERT")):
         return

@@ -1,4 +1,4 @@
-"""Entry of the ``orbitmq`` command: find the command named and import only that one.
+"""Entry point of the ``orbitmq`` command: it imports only the module of the named command.
 
 The overview is plain text, so that ``orbitmq --help`` costs no import.
 """
@@ -13,11 +13,11 @@ from orbitmq import _streams
 SERVERS = ("nameserver", "broker")
 # Commands whose flags and output are RocketMQ's.
 AS_ROCKETMQ = (*SERVERS, "mqadmin")
-# The words behind "broker" that look at running brokers; all else runs one.
+# The words after "broker" that stand for a command about running brokers; any other word starts a broker.
 OF_BROKERS = ("list", "status", "config", "drain")
 BROKERS = "orbitmq.cli.broker"
 
-# Name, module and what it does. A group's module holds an App of its own.
+# For each command, its module and a description. The module of a family has its own App.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("orbitmq.cli.up", "Start a local cluster of a name server and some brokers."),
     "nameserver": ("orbitmq.cli.serve", "Run a name server (takes mqnamesrv's flags)."),
@@ -76,7 +76,7 @@ Name servers: -n 'host:port', --context, NAMESRV_ADDR, or 127.0.0.1:9876.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line ``arguments`` and return the exit code.
 
-    Without ``arguments`` it is the command line of the process; its standard streams are prepared, too.
+    Without ``arguments``, run the command line of the process and prepare its standard streams.
     """
     if arguments is not None:
         return _run(arguments)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failure = error
     failure = _streams.leave_unwritten() or failure
     if failure is None or isinstance(failure, BrokenPipeError):
-        return code  # the reader of the pipe went away (`| head`)
+        return code  # the reader of the pipe is gone (`| head`)
     print(f"orbitmq: the output cannot be written: {failure.strerror}", file=sys.stderr)
     return code or 1
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Cells = Sequence[Sequence[object]]
 Tell = Callable[[str], None]
-# Back to the first column of the terminal, and clear the line.
+# Return to the first column of the terminal and clear the line.
 CLEAR = "\r\x1b[K"
 
 
 def table(headings: Sequence[str], rows: Cells) -> str:
-    """Columns aligned with two spaces between; numbers stand to the right."""
+    """Columns aligned with two spaces between them; numbers are aligned to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [_numbers(rows, number) for number in range(len(headings))]
@@ -59,8 +59,8 @@ def fitted(
 ) -> tuple[Sequence[str], Cells, Sequence[str]]:
     """Drop table columns until the table fits a terminal that is ``columns`` characters wide.
 
-    Columns of ``spared`` are left out, the first one first. Returns the headings and rows that are left, and
-    the headings that are gone.
+    Columns of ``spared`` are dropped in their order. Returns the remaining headings and rows, and the dropped
+    headings.
     """
     kept, left_out = list(headings), list[str]()
     cells: Cells = rows
@@ -75,12 +75,12 @@ def fitted(
 
 @contextmanager
 def progress(out: TextIO | None = None, *, wanted: bool = True) -> Iterator[Tell]:
-    """Give a function that shows the progress of long work, on one line of a terminal. In a pipe it prints
-    remarks only.
+    """Yield a function that shows the progress of long work on one line of a terminal. In a pipe it prints
+    only remarks.
 
     Args:
-        out: the terminal; standard error, unless another stream is given.
-        wanted: show progress; not while the command prints its result to the same terminal.
+        out: the terminal; None for standard error.
+        wanted: whether to show progress; false while the command prints its result to the same terminal.
     """
     stream = out or sys.stderr
     over = wanted and stream.isatty()
@@ -89,7 +89,7 @@ def progress(out: TextIO | None = None, *, wanted: bool = True) -> Iterator[Tell
         if isinstance(line, Remark):
             print(f"{CLEAR if over else ''}{line}", file=stream, flush=True)
         elif over:
-            # A terminal that does not know its size says 0.
+            # A terminal without a known size reports 0.
             width = os.get_terminal_size(stream.fileno()).columns or 80
             print(f"{CLEAR}{line[: width - 1]}", end="", file=stream, flush=True)
 
@@ -101,11 +101,11 @@ def progress(out: TextIO | None = None, *, wanted: bool = True) -> Iterator[Tell
 
 
 def json_text(value: Any, *, one_line: bool = False) -> str:
-    """``value`` as JSON; ``one_line`` for a stream of values, one for each line."""
+    """``value`` as JSON; ``one_line`` for a stream with one value per line."""
     plain = not (sys.stdout.encoding or "").lower().startswith("utf")
     return json.dumps(value, ensure_ascii=plain, indent=None if one_line else 2)
 
 
 def print_json(value: Any, *, one_line: bool = False) -> None:
-    """Print ``value`` as JSON; a line of a stream at once."""
+    """Print ``value`` as JSON; with ``one_line``, flush at once."""
     print(json_text(value, one_line=one_line), flush=one_line)

@@ -1,4 +1,4 @@
-"""Exit codes and lines for brokers that do not answer, or refuse."""
+"""Exit codes and lines for brokers that did not answer or refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
-    """The result of a change at the brokers that made it, and the brokers that did not."""
+    """The result of a change at the brokers that made it, and the brokers that did not make it."""
     from orbitmq.admin import IncompleteError
 
     try:
@@ -26,10 +26,10 @@ async def done(work: Awaitable[T]) -> tuple[T, Sequence[LeftOut]]:
 
 
 def whole(answer: Partial[T]) -> T:
-    """The result when all brokers have answered: for a change that is made at all of them or at none.
+    """The result, if all brokers have answered: for a change that is made at all brokers or at none.
 
     Raises:
-        IncompleteError: a broker does not answer; it says that nothing was done.
+        IncompleteError: a broker did not answer; the text says that nothing was done.
     """
     from orbitmq.admin import IncompleteError
 
@@ -40,7 +40,9 @@ def whole(answer: Partial[T]) -> T:
 
 
 def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:
-    """Print the brokers that did not answer, and what is missing of them. Returns the exit code."""
+    """Print the brokers that did not answer, and what the output lacks because of that. Returns the exit
+    code.
+    """
     for one in left_out:
         print(f"{as_options(str(one))}; {what} not shown", file=sys.stderr)
     return EXIT_FAILED if left_out else EXIT_OK
@@ -49,7 +51,9 @@ def tell_not_shown(left_out: Sequence[LeftOut], what: str) -> int:
 def tell_not_done(
     left_out: Sequence[LeftOut], finish: str = "to finish, run it again when all answer"
 ) -> int:
-    """Print the brokers at which a change was not made, and how to finish it. Returns the exit code."""
+    """Print the brokers at which a change was not made, and how to finish the change. Returns the
+    exit code.
+    """
     for one in left_out:
         outcome = "it may still do it" if one.uncertain else "it was not done there"
         print(f"{as_options(str(one))}; {outcome}", file=sys.stderr)
@@ -59,7 +63,7 @@ def tell_not_done(
 
 
 def without(left_out: Sequence[LeftOut]) -> str:
-    """The end of a line with a total, when brokers are missing in it."""
+    """The end of a line with a total that lacks brokers."""
     return f", without those of {', '.join(one.name for one in left_out)}" if left_out else ""
 
 

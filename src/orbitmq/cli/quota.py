@@ -117,7 +117,7 @@ def _about(user: str | None, address: str | None, topic: str | None) -> tuple[st
 
 
 def _rates(option: str, texts: tuple[str, ...]) -> tuple[int, int]:
-    """Bytes and messages a second."""
+    """Parse limits; returns bytes and messages per second."""
     size = messages = 0
     for text in texts:
         found = re.fullmatch(r"([0-9]{1,15})(msg|[A-Za-z]+)/s", text)

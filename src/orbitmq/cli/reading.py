@@ -43,7 +43,9 @@ def reader_of(
 
 
 async def read(reader: Reader, lost: list[LeftOut]) -> AsyncGenerator[Sequence[ReceivedMessage], None]:
-    """The messages in lists. Brokers from which not all could be read are appended to ``lost`` at the end."""
+    """The messages in lists. Brokers whose messages could not all be read are added to ``lost`` at
+    the end.
+    """
     from orbitmq.admin import LeftOut
     from orbitmq.errors import NotAllReadError, OrbitError
 
@@ -59,6 +61,6 @@ async def read(reader: Reader, lost: list[LeftOut]) -> AsyncGenerator[Sequence[R
 
 
 def _tell_broker(broker: str, error: Exception | None) -> None:
-    """One line when a broker that is followed is lost, or answers again."""
+    """Print one line when a followed broker is lost, or answers again."""
     text = "answers again" if error is None else f"{as_options(str(error))}; trying again"
     print(f"{broker}: {text}", file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ orbitmq receive orders --group billing --count 100
 """,
 )
 
-# Tags, and an SQL92 expression instead of them.
+# Tags, and the SQL92 expression that replaces them if it is set.
 Wanted = tuple[str, str | None]
 
 
@@ -95,7 +95,7 @@ async def _look(
     follow: bool,
     form: Format,
 ) -> Views:
-    """The messages of all queues; no group's progress is touched."""
+    """The messages of all queues, read without a group."""
     lost: list[LeftOut] = []
     reader, shown = reader_of(topic, begin, servers, tags=wanted[0], sql=wanted[1], follow=follow), 0
     async with aclosing(read(reader, lost)) as batches:
@@ -119,9 +119,9 @@ async def _consume(
     *,
     form: Format,
 ) -> Views:
-    """The messages that a member of the group gets; each is acknowledged when it is printed.
+    """The messages that a member of the group receives; each is acknowledged after it is printed.
 
-    The first message may make the topic, so a group waits for it.
+    The topic may not exist until its first message is sent, so a group waits for it.
     """
     from orbitmq.admin import Admin
     from orbitmq.client.consumer.consumer import Consumer

@@ -1,4 +1,4 @@
-"""The options of the two commands that send dead letters again."""
+"""The options that both commands for sending dead letters again have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Redriving:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as ``Admin.dead_letters.redrive`` takes them.
+        """The options as keyword arguments of ``Admin.dead_letters.redrive``.
 
         Raises:
             UsageError: the rate is not a number of messages a second.

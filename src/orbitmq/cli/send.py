@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orbitmq.client.model import SendResult
 
 GROUP = "orbitmq-cli"
-# Most sends in flight while lines are read, and so most lines in memory.
+# Most sends in flight while lines are read, which bounds the lines in memory.
 IN_FLIGHT = 256
 TELL_EVERY = 1000
 
@@ -124,7 +124,7 @@ async def send(
                 if watch is None and not quiet:
                     yield _line(result)
     except (Exception, asyncio.CancelledError) as error:
-        failure = error  # also Ctrl-C: the table of the brokers comes first
+        failure = error  # also after Ctrl-C: the table of the brokers is printed first
     if watch is not None and watch.rows:
         yield watch.view()
     if failure is not None:
@@ -179,7 +179,7 @@ async def _sent(
                     try:
                         message = make(body)
                     except UsageError as error:
-                        refused = error  # what came before it is sent all the same
+                        refused = error  # messages of earlier lines are sent all the same
                         break
                     waiting.append(asyncio.create_task(producer.send(message, ordering_key=ordering_key)))
                     while len(waiting) > most:

@@ -1,7 +1,7 @@
 """``orbitmq nameserver`` and ``orbitmq broker``: one server in this process, until SIGTERM or SIGINT.
 
-The flags are those of RocketMQ's ``mqnamesrv`` and ``mqbroker``. Parsed with argparse: a server has to be
-ready half a second after its start, and a richer parser would take a quarter of that.
+The flags are those of RocketMQ's ``mqnamesrv`` and ``mqbroker``. argparse parses them: a server has to be
+ready half a second after its start, and a richer parser would need a quarter of that time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from orbitmq.runtime.log_output import Output
 
 NAME_SERVERS = "NAMESRV_ADDR"
-# A server that stops hands over and flushes. After this many seconds it is ended anyway.
+# A stopping server hands over and flushes. After this many seconds the process ends anyway.
 STOP_LIMIT_S = 15.0
-# Descriptors that connections leave to the store: it has up to 256 queues open, and the log.
+# Descriptors reserved for the store: it has up to 256 queues open, and the log.
 KEPT_FILES = 512
-# Loggers whose INFO lines are printed: the end of a failure is news like its begin, which is a warning.
+# Loggers whose INFO lines are printed: the end of a failure is as important as its begin, which is a warning.
 EVENTS = (
     "orbitmq.nameserver",
     "orbitmq.broker.registration",
@@ -63,7 +63,7 @@ examples:
 
 
 class Server(Protocol):
-    """The methods that both servers have."""
+    """The methods that both kinds of servers have."""
 
     async def start(self) -> None: ...
 
@@ -74,7 +74,7 @@ class Server(Protocol):
 
 
 class LogSettings(Protocol):
-    """What the settings of both servers say of their log."""
+    """The log settings that both kinds of servers have."""
 
     @property
     def log_format(self) -> str: ...
@@ -96,12 +96,12 @@ def main(command: str, arguments: Sequence[str]) -> int:
         return _name_server(options) if command == "nameserver" else _broker(options)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_USAGE
-    except (Exception, KeyboardInterrupt) as error:  # no error gets past here: the user sees one line
+    except (Exception, KeyboardInterrupt) as error:  # no error escapes: the user sees one line
         return report(command, error)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as all commands do."""
+    """Reports a wrong command line in one line, like all commands."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see '{self.prog} --help')")
@@ -119,7 +119,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     file = "Read settings from FILE, in RocketMQ's format."
     add("-c", "--configFile", "--config", dest="config", metavar="FILE", help=file)
-    # mqnamesrv takes the addresses, too, and has no use for them.
+    # The name server accepts these addresses like mqnamesrv, and ignores them.
     servers = f"Addresses of the name servers. Default: those of the file, else ${NAME_SERVERS}."
     names = ("-n", "--namesrvAddr", "--name-servers")
     shown = servers if broker else argparse.SUPPRESS
@@ -220,7 +220,7 @@ def _logs(config: LogSettings) -> Output:
 
 
 def _metrics(server: Server, host: str) -> str:
-    """Where the server shows its figures, for its line at the start; empty when it does not."""
+    """The metrics address of the server, for its line at the start; empty if it serves no metrics."""
     from orbitmq.broker.broker import Broker
     from orbitmq.broker.monitoring import BrokerMonitoring
     from orbitmq.nameserver.server import NameServer
@@ -235,15 +235,18 @@ def _metrics(server: Server, host: str) -> str:
 
 
 def own_address(name_servers: Sequence[str]) -> str:
-    """The address by which other machines reach this one: the source address towards the first name server.
+    """The address by which other machines reach this one: the source address of a route to the first name
+    server.
 
-    That is 127.0.0.1, useless to others, when the name server is on this machine; then, and without a name
-    server, it is the address of the default route. Only a machine without a network gets 127.0.0.1.
+    If the name server is on this machine, that address is 127.0.0.1, which other machines cannot use. In this
+    case, and without a name server, the result is the source address of the default route; only a machine
+    without a network gets 127.0.0.1.
     """
     from orbitmq.wire.addresses import split
 
     first = [split(address)[0] for address in name_servers[:1]]
-    for target in (*first, "192.0.2.1"):  # TEST-NET-1: never reached, only routed; no packet is sent
+    # TEST-NET-1 is only looked up in the routing table; no packet is sent
+    for target in (*first, "192.0.2.1"):
         family = socket.AF_INET6 if ":" in target else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
@@ -270,10 +273,10 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
 def _wrong(
     error: ValueError, path: str, overrides: Mapping[str, str], servers_from: str = "settings"
 ) -> UsageError:
-    """The error for a wrong setting: of the configuration file at ``path``, or of the command line.
+    """The error for a wrong setting in the configuration file at ``path``, or on the command line.
 
     Args:
-        servers_from: where ``namesrvAddr`` is from, if not from the file.
+        servers_from: the source of ``namesrvAddr``, if it is not the file.
     """
     from orbitmq.settings.typed import ConfigError
 
@@ -294,14 +297,14 @@ def _print_settings(settings: Mapping[str, str]) -> int:
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    # A server starts although its log is on a full disk.
+    # A server has to start even if its log is on a full disk.
     with contextlib.suppress(OSError):
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
 
 
 def _say(line: str) -> None:
-    """Print a line; an error of writing, as on a full disk, is ignored."""
+    """Print a line; ignore an error of the write, such as a full disk."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
@@ -334,7 +337,9 @@ def _serve(make: Callable[[], Server], line: Callable[[Server], str], logs: Outp
 
 
 def _allow_open_files() -> None:
-    """Raise the limit of open files as far as the system allows: a shell's default of 1024 is too low."""
+    """Raise the limit of open files as far as the system allows: a shell's default of 1024 is too low for a
+    server.
+    """
     import resource
 
     most = _most_open_files()
@@ -350,15 +355,15 @@ def _most_open_files() -> int:
 
 
 def connections_of(most: int, open_files: int) -> int:
-    """How many connections of ``most`` a server takes so that the store, replicas and its own requests have
-    descriptors left: a quarter of all, 512 at least, but never more than half.
+    """The number of connections, ``most`` at most, that leaves descriptors for the store, replicas and the
+    server's own requests: a quarter of all, 512 at least, but never more than half.
     """
     kept = min(max(open_files // 4, KEPT_FILES), open_files // 2)
     return max(1, min(most, open_files - kept))
 
 
 def _fit(max_connections: int) -> int:
-    """How many of ``maxConnections`` the limit of open files allows; warns when these are fewer."""
+    """The number of ``maxConnections`` that the limit of open files allows; warns if it is lower."""
     files = _most_open_files()
     fit = connections_of(max_connections, files)
     if fit != max_connections:
@@ -382,12 +387,12 @@ async def _until_stopped(make: Callable[[], Server], line: Callable[[Server], st
     starting, stopping = asyncio.ensure_future(server.start()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
-        # A start that recovers much takes long; it can be given up without loss.
+        # A start with a long recovery can be cancelled without loss.
         manager.stopping()
         starting.cancel()
         return await _bounded(asyncio.wait({starting}))
     await starting
-    # All objects of now live as long as the process: the garbage collector need not visit them.
+    # All present objects live as long as the process: the garbage collector need not visit them.
     gc.collect()
     gc.freeze()
     serves = line(server)

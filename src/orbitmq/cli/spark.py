@@ -216,7 +216,7 @@ def redrive(
 
 
 def expressions(text: str) -> list[str]:
-    """SQL expressions separated by commas that are not inside parentheses or quotes."""
+    """SQL expressions separated by those commas that are outside of parentheses and quotes."""
     found, depth, quote = [""], 0, ""
     for character in text:
         if quote:

@@ -1,4 +1,4 @@
-"""How ``orbitmq spark`` starts Spark and shows reports."""
+"""How ``orbitmq spark`` starts Spark, and shows the reports of jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spark:
 
 
 def span(between: Between) -> Span:
-    """The times of ``--from`` and ``--to`` as jobs take them."""
+    """The times of ``--from`` and ``--to`` in the form of the jobs' options."""
     from orbitmq.spark.jobs.frames import Span
 
     return Span(*between.times_ms)
@@ -44,9 +44,10 @@ def span(between: Between) -> Span:
 
 @contextmanager
 def silenced() -> Iterator[TextIO]:
-    """Standard error to nowhere: the user does not need what Spark's JVM and its workers print.
+    """Discard standard error in the block: the output of Spark's JVM and its workers is of no use to the
+    user.
 
-    Gives the standard error that was. With ``ORBITMQ_DEBUG=1`` nothing is silenced.
+    Yields a stream on the original standard error. With ``ORBITMQ_DEBUG=1`` nothing is discarded.
     """
     sys.stderr.flush()
     with open(os.dup(STDERR), "w", encoding="utf-8") as kept, open(os.devnull, "w") as nowhere:
@@ -59,7 +60,7 @@ def silenced() -> Iterator[TextIO]:
 
 
 def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark) -> View:
-    """Run a job in a session of its own; returns its report."""
+    """Run a job in a Spark session of its own; returns its report."""
     from orbitmq.spark.jobs.failures import explained
     from orbitmq.spark.session import session
 
@@ -75,7 +76,7 @@ def run_job(name: str, job: Callable[[Any, Tell], Report], spark: Spark) -> View
 
 
 def view_of(report: Report) -> View:
-    """A report, whose last line says whether all is well."""
+    """The view of a report; its last line states whether all is well."""
     found = report.to_json()
     columns = dict(zip(report.headings, report.keys, strict=True))
     return View(

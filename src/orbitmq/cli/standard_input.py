@@ -1,4 +1,6 @@
-"""Standard input, read without holding up the event loop: sends in flight go on, and Ctrl-C ends the wait."""
+"""Reads standard input without blocking the event loop: sends in flight continue, and Ctrl-C ends the
+wait.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ READ_BYTES = 65536
 
 
 async def lines() -> AsyncIterator[bytes]:
-    """The lines as they come, without empty ones: RocketMQ has no empty messages."""
+    """The lines as they arrive, without empty ones, since RocketMQ has no empty messages."""
     begun = b""
     while chunk := await _read():
         *whole, begun = (begun + chunk).split(b"\n")
@@ -23,21 +25,22 @@ async def lines() -> AsyncIterator[bytes]:
 
 
 async def answer() -> str:
-    """What the user types at a terminal up to Enter or Ctrl-D."""
+    """The line that the user types at a terminal, up to Enter or Ctrl-D."""
     return (await _read()).decode(errors="replace").strip()
 
 
 async def _read() -> bytes:
-    """Read as soon as there is something; nothing at the end of the input."""
+    """Read as soon as there is input; returns nothing at its end."""
     fd = sys.stdin.fileno()
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
         loop.add_reader(fd, ready.set)
     except PermissionError:
-        return os.read(fd, READ_BYTES)  # a file, which cannot be waited for and is always ready
+        return os.read(fd, READ_BYTES)  # a file: it is always ready, and the loop cannot watch it
     except NotImplementedError:
-        return await asyncio.to_thread(os.read, fd, READ_BYTES)  # an event loop of Windows
+        # Windows: its event loop cannot watch standard input
+        return await asyncio.to_thread(os.read, fd, READ_BYTES)
     try:
         await ready.wait()
         return os.read(fd, READ_BYTES)

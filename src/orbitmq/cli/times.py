@@ -1,4 +1,4 @@
-"""Times as people give them at the command line."""
+"""Times as users type them on the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Between:
 
     @property
     def times(self) -> tuple[datetime | None, datetime | None]:
-        """Both as instants; errors as :attr:`times_ms`."""
+        """Both times as datetimes; errors as for :attr:`times_ms`."""
         begin_ms, end_ms = self.times_ms
         return (
             None if begin_ms is None else instant(begin_ms),
@@ -45,10 +45,10 @@ class Between:
 
     @property
     def times_ms(self) -> tuple[int | None, int | None]:
-        """Both in milliseconds since the epoch; ``None``: no such bound.
+        """Both times in milliseconds since the epoch; ``None`` for no limit.
 
         Raises:
-            UsageError: one is no time, or the begin is not before the end.
+            UsageError: an option has no valid time, or the begin is not before the end.
         """
         begin_ms = None if self.begin is None else time_ms(self.begin, "--from")
         end_ms = None if self.end is None else time_ms(self.end, "--to")
@@ -58,14 +58,15 @@ class Between:
 
 
 def time_ms(text: str, option: str, others: str = "") -> int:
-    """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC, or 13 digits) or of how long ago (10m).
+    """Parse a time (2026-11-21T14:00, UTC, or 13 digits) or a time span before now (10m); returns
+    milliseconds since the epoch.
 
     Args:
-        option: the option whose value the text is.
-        others: what else that option takes, for the error.
+        option: the option that has this value, for the error.
+        others: other values that the option accepts, for the error.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -79,10 +80,10 @@ def time_ms(text: str, option: str, others: str = "") -> int:
 
 
 def rate_per_s(text: str) -> int:
-    """Messages a second, as 500 or 500/s.
+    """Parse a rate of messages per second, such as 500 or 500/s.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has another form.
     """
     number = whole_number(text.removesuffix("/s"), INT32)
     if not number:

@@ -91,7 +91,7 @@ def _hosts(hosts: list[str] | None) -> list[str]:
 
 
 def _base(name: str) -> str:
-    """The name of the certificate: that of its files without their folder."""
+    """The name of the certificate: the name of its files without their folder."""
     return name.rpartition("/")[2]
 
 

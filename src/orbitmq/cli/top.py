@@ -1,4 +1,4 @@
-"""``orbitmq top``: rates of topics and groups, and the largest lags, again and again."""
+"""``orbitmq top``: rates of topics and groups and the largest lags, refreshed at an interval."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LONGEST_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A group in a topic. Rates are messages a second.
+    """The row of one group and topic. Rates are in messages per second.
 
     Attributes:
-        in_rate: stored in the topic.
-        out_rate: committed by the group.
-        lag: not consumed by the group.
+        in_rate: messages stored in the topic.
+        out_rate: messages committed by the group.
+        lag: number of messages that the group has not consumed.
     """
 
     group: str
@@ -86,7 +86,7 @@ def top(
 
 
 async def _top(servers: Servers, interval: float, count: int, *, once: bool) -> Views:
-    """Only the first look has to succeed: later name servers and brokers may be away."""
+    """Only the first look has to succeed: later the name servers and brokers may be away for a while."""
     from orbitmq.admin import Admin
     from orbitmq.errors import OrbitError
     from orbitmq.runtime.system import system_runtime
@@ -117,7 +117,7 @@ async def _top(servers: Servers, interval: float, count: int, *, once: bool) -> 
 def rates(before: Sequence[QueueProgress], now: Sequence[QueueProgress], seconds: float) -> list[Row]:
     """A row for each group and topic, the largest lag first, then the busiest.
 
-    A queue that was not seen before has no rate yet; an offset that went back counts as none.
+    A queue that was not in ``before`` has no rate yet; an offset that moved back counts as a rate of 0.
     """
     last = {(one.group, one.queue): one for one in before}
     sums: dict[tuple[str, str], list[int]] = {}
@@ -130,7 +130,8 @@ def rates(before: Sequence[QueueProgress], now: Sequence[QueueProgress], seconds
     rows = [
         Row(group, topic, came / seconds, read / seconds, lag)
         for (group, topic), (came, read, lag) in sums.items()
-        # A group has a retry topic and dead letters from its begin: they count once there is something.
+        # Each group has a retry topic and a dead letter topic from its begin, which are shown only once they
+        # have messages.
         if came or read or lag or not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     ]
     return sorted(rows, key=lambda row: (-row.lag, -row.in_rate - row.out_rate, row.group, row.topic))

@@ -106,7 +106,7 @@ async def create(
 
 
 async def _settings_of(admin: Admin, topic: str, cluster: str | None) -> TopicSettings:
-    """The settings of a topic; where brokers differ, those of the one with the most queues."""
+    """The settings of a topic; if brokers differ, those with the most queues."""
     found = whole(await admin.topics.settings(cluster=cluster)).get(topic)
     if not found:
         raise UsageError(f"--like {topic}: no broker has this topic")

@@ -1,4 +1,4 @@
-"""Units of systemd for a name server and a broker, from their configuration files."""
+"""systemd units for a name server and a broker, made from their configuration files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orbitmq.settings.access import ACL_1, MIGRATES
 
 PAGE: Final = "https://github.com/orbitmq/orbitmq/blob/main/docs/installing.md"
 STATE: Final = "/var/lib/orbitmq"
-# Folders that the unit hides from the server: home folders (ProtectHome) and temporary ones (PrivateTmp).
+# Folders that the unit hides from the server: home folders (ProtectHome) and temporary folders (PrivateTmp).
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - nothing is written
-# Files that systemd reads as root and gives to this server only, by their settings. Certificates come with
-# their keys, so that both are of one pair also after a renewal.
+# Files that systemd reads as root and passes to this server only, by the settings that name them. A
+# certificate is passed with its key, so that both belong together even after a renewal.
 CREDENTIALS: Final = {
     "metricsTokenFile": "metrics-token",
     "tls.server.certPath": "tls-server-cert",
@@ -28,15 +28,16 @@ CREDENTIALS: Final = {
     "authKeyFile": "auth-key",
 }
 READ: Final = ("tls.server.trustCertPath", "tls.client.trustCertPath")
-# The folder above conf/plain_acl.yml, which the server reads and, at mqadmin's request, writes.
+# The folder above conf/plain_acl.yml, a file that the server reads, and writes at mqadmin's request.
 ACCOUNTS: Final = "rocketmqHome"
 PORTS: Final = ("listenPort", "haListenPort", "grpcServerPort", "metricsPromExporterPort")
-# Settings that name a folder in which the server writes; others name a file.
+# Settings that name a folder in which the server writes; the other settings name a file.
 FOLDERS: Final = ("storePathRootDir", "storePathCommitLog", "authConfigPath", ACCOUNTS)
-# Folders that systemd makes for the user of the unit, and by which key.
+# Folders that systemd creates for the user of the unit, and the unit's key for each.
 MADE: Final = {"/var/lib/": "StateDirectory", "/var/log/": "LogsDirectory"}
 
-# What a server needs is allowed: its folders, its sockets, the system calls of an ordinary service.
+# The sandbox allows only what a server needs: its folders, its sockets, the system calls of an ordinary
+# service.
 SANDBOX: Final = """\
 UMask=0077
 LimitNOFILE=65536
@@ -78,13 +79,12 @@ class Unit:
 
     Attributes:
         server: ``broker`` or ``nameserver``: the command that runs it.
-        title: what it is, for people.
-        conf: the absolute path of its configuration file.
+        title: a description for people.
+        conf: the absolute path of the configuration file.
         program: the absolute path of ``orbitmq``.
-        settings: all its settings by their keys.
-        kept: files and folders in which it writes, by their settings; where they are when the file does not
-            say it.
-        given: the keys that stand in the file.
+        settings: all settings of the server by their keys.
+        kept: the default paths of files and folders in which the server writes, by their settings.
+        given: the keys in the configuration file.
     """
 
     server: str
@@ -99,7 +99,7 @@ class Unit:
         """The text of the systemd unit.
 
         Raises:
-            UsageError: the server could not work in such a unit; it names the setting.
+            UsageError: the server could not work in such a unit; the text names the setting.
         """
         self._check()
         words = [self.program, self.server, "-c", f"%d/{self.server}.conf"]
@@ -168,11 +168,11 @@ class Unit:
 
     @property
     def _accounts_by(self) -> str:
-        """The setting for which the server reads the accounts of ACL 1.0; empty: it reads none."""
+        """The setting because of which the server reads the accounts of ACL 1.0; empty if it does not."""
         return next((key for key in (ACL_1, MIGRATES) if self.settings.get(key) == "true"), "")
 
     def _places(self) -> Iterator[tuple[str, str]]:
-        """Each file and folder in which it writes, with its setting."""
+        """Each file and folder in which the server writes, with its setting."""
         for key, otherwise in self.kept.items():
             value = self.settings.get(key, "") if key in self.given else otherwise
             if value:
@@ -215,7 +215,7 @@ def _absolute(key: str, path: str) -> None:
 
 
 def _shown(key: str, path: str) -> None:
-    """Refuse a path that the server would not see."""
+    """Refuse a path that the unit hides from the server."""
     _absolute(key, path)
     if path == "/" or any(path == hidden or path.startswith(f"{hidden}/") for hidden in HIDDEN):
         raise UsageError(
@@ -225,14 +225,14 @@ def _shown(key: str, path: str) -> None:
 
 
 def _value(text: str) -> str:
-    """Text as the value of a setting of systemd."""
+    """Text as the value of a systemd setting."""
     if re.search(r"[\x00-\x1f\x7f]", text) or text.endswith("\\"):
         raise UsageError(f"{text!r}: a unit of systemd cannot hold this")
     return text.replace("%", "%%")
 
 
 def _word(text: str) -> str:
-    """Text as one word of a command line, or of a list, of systemd."""
+    """Text as one word of a systemd command line or list."""
     value = _value(text).replace("$", "$$")
     if re.fullmatch(r"[\w@%+=:,./|$-]+", value, re.ASCII):
         return value
@@ -241,14 +241,14 @@ def _word(text: str) -> str:
 
 
 def broker_unit(conf: str, path: str, program: str) -> str:
-    """The unit of the broker whose configuration file has this text and stands at this absolute path.
+    """The unit of the broker whose configuration file has this text and this absolute path.
 
     Args:
         program: the absolute path of ``orbitmq``.
 
     Raises:
         UsageError: see :meth:`Unit.text`.
-        ConfigError: a wrong setting.
+        ConfigError: a setting is invalid.
     """
     from orbitmq.broker.config import BrokerConfig
 
@@ -271,7 +271,7 @@ def name_server_unit(conf: str, path: str, program: str) -> str:
 
     config, _ = NameServerConfig.load(conf, path=path)
     state = f"{STATE}/nameserver"
-    # The folder of users and rules: a server without keys has none.
+    # The folder of users and rules, which a server without keys does not have.
     users = f"{state}/config" if config.authentication_enabled else ""
     kept = {
         "kvConfigPath": f"{state}/kvConfig.json",

@@ -111,7 +111,7 @@ def _check(name: str, given: int, least: int, most: int) -> None:
 
 
 def _set_by_signals() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set."""
+    """An event that is set by SIGINT and SIGTERM."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -120,7 +120,7 @@ def _set_by_signals() -> asyncio.Event:
 
 @asynccontextmanager
 async def _console(cluster: ProcessCluster, port: int) -> AsyncGenerator[Line, None]:
-    """The cluster's console, while it is served; the line that tells of it."""
+    """Serve the cluster's console in the block; yields the line with its address."""
     from orbitmq.cli.console import opened
     from orbitmq.cli.entering import Entering
     from orbitmq.cli.where import Clusters, Servers
@@ -136,7 +136,7 @@ async def _console(cluster: ProcessCluster, port: int) -> AsyncGenerator[Line, N
 
 
 def _warnings(cluster: ProcessCluster) -> list[str]:
-    """The warnings of the servers when they started, such as a misspelt key, each once."""
+    """The warnings that the servers printed at their start, such as a misspelt key, each once."""
     lines = [line for process in cluster.processes.values() for line in process.last_lines]
     return list(dict.fromkeys(line for line in lines if line.startswith("warning: ")))
 
@@ -168,10 +168,11 @@ def _started(cluster: ProcessCluster, root: str, seconds: float, *, kept: bool) 
 
 
 async def _losses(stop: asyncio.Event, cluster: ProcessCluster) -> AsyncGenerator[Line, None]:
-    """A line for each broker that ends by itself while its group has another one, until the signal.
+    """A line for each broker process that ends unexpectedly while its group has another broker, until the
+    signal.
 
     Raises:
-        ProcessError: a process ended that no other one replaces.
+        ProcessError: a process ended that no other process replaces.
     """
     stopped = asyncio.create_task(stop.wait())
     endings = {asyncio.create_task(process.wait()): name for name, process in cluster.processes.items()}

@@ -141,10 +141,10 @@ async def delete(admin: Admin, user: User, /, *, dry_run: DryRun = False, yes: Y
 
 
 async def check_known(admin: Admin, user: str) -> None:
-    """Refuse a change of a user whom no broker has.
+    """Refuse a change of a user that no broker has.
 
     Raises:
-        UsageError: it says how to make the user.
+        UsageError: no broker has the user; the text says how to create it.
     """
     answer = await admin.access.users()
     if not answer.left_out and all(one.user != user for one in answer.found):
@@ -158,7 +158,7 @@ def _either(name: str, yes: bool, other: str, no: bool) -> bool | None:
 
 
 def secret_of(generate: bool, path: str | None) -> tuple[str | None, dict[str, Any]]:
-    """The secret that the options give, and what is shown of it."""
+    """The secret that the options give, and the part of it to print."""
     if generate and path is not None:
         raise UsageError("--generate and --secret-file: give one of them")
     if generate:
@@ -181,7 +181,7 @@ def _read(path: str) -> str:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
         lines = []
-    # What is in the file is not shown: it may be a secret all the same.
+    # The content of the file is not shown: it may be a secret nevertheless.
     if len(lines) != 1 or not lines[0].strip() or len(data) > MAX_SECRET_BYTES:
         raise UsageError(
             f"--secret-file {path}: expected one line of text, of at most {MAX_SECRET_BYTES} bytes"

@@ -1,4 +1,4 @@
-"""Numbers, names and pairs as people give them at the command line."""
+"""Numbers, names and pairs as users type them on the command line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from orbitmq.cli.failures import UsageError
 
 
 def at_least(least: int, **options: int | None) -> None:
-    """Check the numbers of some options; ``None``: not given.
+    """Check the numbers of some options; ``None`` for an option that is not given.
 
     Raises:
-        UsageError: one is smaller.
+        UsageError: a number is smaller than ``least``.
     """
     for name, value in options.items():
         if value is not None and value < least:
@@ -24,7 +24,7 @@ def pairs(
     """The values of an option that may be given more than once, by name. ``empty``: a value may be empty.
 
     Raises:
-        UsageError: one is not of that form.
+        UsageError: a value has another form.
     """
     found: dict[str, str] = {}
     for word in words or ():

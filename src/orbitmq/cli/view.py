@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, str | Callable[[Row], object]]
-# Keys of the JSON that differ from Python's names.
+# Keys of the JSON output that differ from Python's names.
 KEYS = {"broker_name": "broker", "queue_id": "queue"}
 
 
@@ -38,11 +38,11 @@ class Table:
     """Rows of one kind.
 
     Attributes:
-        name: their key in the JSON object; empty: they are drawn for people only.
-        rows: JSON objects; dataclasses are taken as they are, see :func:`plain`.
-        columns: by heading, the key of a row or a function that makes the cell of the row.
-        optional: not drawn when it has no rows.
-        spared: headings that a narrow terminal goes without, the first one first.
+        name: the key of the rows in the JSON object; empty for a table that is only drawn for people.
+        rows: JSON objects or dataclasses, see :func:`plain`.
+        columns: for each heading, a key of the row, or a function that returns the row's cell.
+        optional: whether a table without rows is not drawn.
+        spared: headings of columns that are dropped on a narrow terminal, in this order.
         red: whether a row is drawn in red.
     """
 
@@ -54,7 +54,7 @@ class Table:
     red: Callable[[Row], bool] = lambda _: False
 
     def drawn(self, width: int | None) -> list[RenderableType]:
-        """For a terminal of this many columns; ``None``: as text of any width."""
+        """The table for a terminal of this many columns; ``None``: as text of any width."""
         rows: list[Row] = [plain(row) for row in self.rows]
         cells = [[_cell(row, key) for key in self.columns.values()] for row in rows]
         if width is None:
@@ -70,15 +70,16 @@ class View:
 
     Attributes:
         facts: fields of the JSON object.
-        tables: drawn for people, and fields of the JSON object.
-        before, lines: text for people before and behind the tables.
-        notes: text for standard error, also beside JSON.
+        tables: tables, which are also fields of the JSON object.
+        before, lines: text for people before and after the tables.
+        notes: text for standard error, even with JSON.
         left_out: the servers that did not answer, or refused.
-        missing: what those servers' part would be ("its queues are"); ``None``: a change was not made there.
-        finish: how a change is finished there.
-        failed: the exit code is 1 though all answered.
-        code: the exit code, of commands that have some of their own.
-        moment: the time of a view that takes the place of the one before.
+        missing: the part of the result that those servers lack ("its queues are"); ``None`` if a change was
+            not made there.
+        finish: how to finish the change there.
+        failed: whether the exit code is 1 although all servers answered.
+        code: the exit code of a command with exit codes of its own.
+        moment: the time of a view that replaces the previous one.
     """
 
     facts: Mapping[str, object]
@@ -94,7 +95,7 @@ class View:
     moment: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object. ``left_out`` is always there."""
+        """The JSON object. It always has ``left_out``."""
         tables = {table.name: [plain(row) for row in table.rows] for table in self.tables if table.name}
         left_out = [left_out_row(one) for one in self.left_out]
         found = {**{key: plain(value) for key, value in self.facts.items()}, **tables}
@@ -117,12 +118,12 @@ class View:
         return EXIT_FAILED if self.failed else code
 
     def print(self, *, to_errors: bool = False) -> None:
-        """Print what people read: to standard output, or to standard error before a question."""
+        """Print the text for people: to standard output, or to standard error before a confirmation."""
         out = sys.stderr if to_errors else sys.stdout
         console = _console(to_errors=to_errors) if out.isatty() else None
         for part in self.drawn(None if console is None else console.width):
             if console is None or isinstance(part, str):
-                print(part, file=out)  # the terminal breaks a long line
+                print(part, file=out)  # the terminal wraps long lines
             else:
                 console.print(part)
         out.flush()
@@ -137,13 +138,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of many things, printed as it comes.
+    """One line of a stream, printed at once.
 
     Attributes:
-        facts: the JSON object; ``None``: there is none.
-        text: what people get; bytes as they are; ``None``: nothing.
+        facts: the JSON object; ``None`` for none.
+        text: the text for people; bytes are printed unchanged; ``None`` for none.
         note: text for standard error.
-        failed: the exit code is 1.
+        failed: whether the exit code is 1.
     """
 
     facts: Mapping[str, object] | None = None
@@ -153,10 +154,10 @@ class Line:
 
 
 class Screen:
-    """Shows the results of a command one by one. A context manager.
+    """Shows the views and lines of a command one by one. A context manager.
 
     Args:
-        to_errors: on standard error, where it is gone at the end.
+        to_errors: show them on standard error, and clear them at the end.
     """
 
     def __init__(self, *, as_json: bool, to_errors: bool = False) -> None:
@@ -172,7 +173,7 @@ class Screen:
             self._live.stop()
 
     def show(self, one: View | Line) -> int:
-        """Print one piece; returns the exit code that it asks for."""
+        """Print one view or line; returns its exit code."""
         if isinstance(one, Line):
             return self._line(one)
         if one.moment and not self._as_json and sys.stdout.isatty():
@@ -197,7 +198,7 @@ class Screen:
         return EXIT_FAILED if line.failed else EXIT_OK
 
     def replace(self, view: View) -> None:
-        """Draw the view over the one before."""
+        """Draw the view over the previous one."""
         from rich.console import Group
         from rich.live import Live
         from rich.text import Text
@@ -206,7 +207,7 @@ class Screen:
             console = _console(to_errors=self._to_errors)
             self._live = Live(console=console, auto_refresh=False, transient=self._to_errors)
             self._live.start()
-        # The console is asked each time: a window changes its size.
+        # The width is read each time, since a window may change its size.
         parts = view.drawn(self._live.console.width)
         self._live.update(Group(*(Text(one) if isinstance(one, str) else one for one in parts)), refresh=True)
 
@@ -231,7 +232,7 @@ def _cell(row: Row, key: str | Callable[[Row], object]) -> object:
 
 
 def listed(facts: Mapping[str, object]) -> list[str]:
-    """A line for each fact, the values below each other."""
+    """A line for each fact, with the values aligned."""
     width = max(map(len, facts))
     return [f"{name:<{width}}  {_cell({name: value}, name)}" for name, value in facts.items()]
 
@@ -242,7 +243,7 @@ def left_out_row(one: LeftOut) -> Row:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON has it: Python's names, instants in ISO 8601, a queue as topic, broker and id."""
+    """A value in JSON's form: Python's names, instants in ISO 8601, a queue as topic, broker and id."""
     if isinstance(value, MessageQueue):
         return {"topic": value.topic, "broker": value.broker_name, "queue": value.queue_id}
     if is_dataclass(value) and not isinstance(value, type):

@@ -22,9 +22,9 @@ class Servers:
     """The name servers of a cluster, and the identity of the requests.
 
     Attributes:
-        addresses: as clients take them.
-        credentials, tls: what clients sign with, and how they speak TLS.
-        context: the name of the context; empty: there is none.
+        addresses: the addresses, in the form that clients accept.
+        credentials, tls: the keys that clients sign with, and their TLS settings.
+        context: the name of the context; empty for none.
     """
 
     addresses: str
@@ -40,16 +40,17 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """One cluster or several, each with its identity; the names differ."""
+    """One or several clusters, each with its identity; their names differ."""
 
     servers: tuple[Servers, ...]
 
 
 def clusters_of(name_servers: str | None, contexts: list[str] | None, *, every: bool) -> Clusters:
-    """The clusters of the contexts that are named, or of all; without a name as :func:`servers_of`.
+    """The clusters of the named contexts, or of all contexts; without names the cluster of
+    :func:`servers_of`.
 
     Raises:
-        UsageError, ValidationError: as there; or there are no contexts, or too many.
+        UsageError, ValidationError: as in :func:`servers_of`; or there are no contexts, or too many.
     """
     from orbitmq.cli import contexts as kept
     from orbitmq.runtime.system import SystemHost
@@ -69,16 +70,16 @@ def clusters_of(name_servers: str | None, contexts: list[str] | None, *, every: 
 
 
 def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool = True) -> Servers:
-    """The cluster of the options, else of ``ORBITMQ_CONTEXT``, of ``NAMESRV_ADDR``, of the current context,
-    else of this machine.
+    """The cluster that the options name, else that of ``ORBITMQ_CONTEXT``, of ``NAMESRV_ADDR``, of the
+    current context, or the one on this machine.
 
     Args:
         with_keys: whether a context may have keys and TLS.
 
     Raises:
-        UsageError: both options are given, the context is empty, is not there or cannot be read, it has keys
-            or TLS that the command does not take, or the environment asks the tools for TLS.
-        ValidationError: the addresses are wrong, or a variable or a file about keys and TLS cannot be right.
+        UsageError: both options are given; the context is empty, missing or unreadable; it has keys or TLS
+            that the command cannot use; or Java options in the environment require TLS.
+        ValidationError: an address, or a variable or file about keys and TLS, is invalid.
         SecretCommandError: the secret command of the context fails.
     """
     if name_servers is not None and context is not None:
@@ -107,7 +108,7 @@ def servers_of(name_servers: str | None, context: str | None, *, with_keys: bool
 def _of_context(
     host: HostFacts, context: str | None, *, with_keys: bool
 ) -> tuple[str, str | None, dict[str, str]]:
-    """Name, addresses and options of the context that is named, or is the current one."""
+    """Name, addresses and options of the named or the current context."""
     from orbitmq.cli import contexts
 
     known = contexts.load(host)

@@ -1,4 +1,5 @@
-"""The clients and the operations library for programs without asyncio, each on an event loop of its own.
+"""The blocking clients and operations library for programs without asyncio; each object has an event loop of
+its own.
 
 ::
 
@@ -8,8 +9,8 @@
     with Producer("shop", name_servers="127.0.0.1:9876") as producer:
         producer.send(Message("orders", b"body"))
 
-Every client starts one background thread. All methods may be called from any thread except from a callback
-that runs on that thread. A plain handler runs in another one, and may close it.
+Every client starts one background thread. All methods may be called from any thread, but not from a callback
+that runs on this background thread. A plain handler runs in another thread, and may close its consumer.
 """
 
 from orbitmq.sync.admin import (

@@ -13,7 +13,7 @@ A = TypeVar("A")
 
 
 class _Part(Generic[A]):
-    """The operations on one kind of thing, on the loop of the :class:`Admin` that has them."""
+    """One part of the operations, which runs on the loop of its :class:`Admin`."""
 
     def __init__(self, core: A, running: Callable[[], LoopThread]) -> None:
         self._core = core

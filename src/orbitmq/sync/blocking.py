@@ -1,4 +1,6 @@
-"""Base of all blocking clients: a life on an event loop of their own, methods made of the async ones."""
+"""Base of all blocking clients: their life on an event loop of their own, and methods derived from the async
+ones.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Whose handler this thread runs.
+# The client whose handler runs on this thread.
 _handles: ContextVar[object] = ContextVar("_handles", default=None)
 
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """The method of a blocking client that waits for this async one: the same parameters, result and text."""
+    """A method of a blocking client that waits for this async one: same parameters, result and docstring."""
 
     @wraps(method)
     def wait(self: OnLoop, /, *args: P.args, **options: P.kwargs) -> R:
@@ -45,7 +47,7 @@ def blocking(
 
 
 def on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """The method of a blocking client that calls this plain one on the client's event loop."""
+    """A method of a blocking client that calls this plain one on the client's event loop."""
 
     @wraps(method)
     def call(self: OnLoop, /, *args: P.args, **options: P.kwargs) -> R:
@@ -58,7 +60,7 @@ def on_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[Any, P], Iterator[R]]:
-    """The method of a blocking client that iterates over this async generator."""
+    """A method of a blocking client that iterates over this async generator."""
 
     @wraps(method)
     def each(self: BlockingClient[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[R]:
@@ -74,7 +76,7 @@ def iterating(
 def parameters_of(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Decorator: a blocking method takes the parameters of this async one; its body and result stay."""
+    """Decorator: gives a blocking method the parameters of this async one, and keeps its body and result."""
 
     def decorate(body: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         back = inspect.signature(body).return_annotation
@@ -89,7 +91,7 @@ def parameters_of(
 def made_as(
     kind: Callable[P, object],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Gives the constructor below the parameters of this class."""
+    """Decorator: gives a constructor the parameters of this class."""
 
     def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         own = next(iter(inspect.signature(init).parameters.values()))
@@ -107,19 +109,19 @@ def _nothing() -> None:
 
 
 class Core(Protocol):
-    """The methods that each async client has."""
+    """The methods that every async client has."""
 
     async def close(self) -> None: ...
 
 
 class StartedCore(Core, Protocol):
-    """An async client that is started."""
+    """An async client that has to be started."""
 
     async def start(self) -> None: ...
 
 
 class OnLoop(Protocol):
-    """A blocking client, or a part of one: calls go to the core, on the loop."""
+    """A blocking client or a part of one: its calls go to the core, on the loop."""
 
     @property
     def _core(self) -> Any: ...
@@ -128,11 +130,11 @@ class OnLoop(Protocol):
 
 
 class BlockingClient(Generic[C]):
-    """A client that lives on its own loop.
+    """A blocking client, whose async core runs on a loop of its own.
 
     Args:
         core: the async client, not started.
-        name: how errors and the thread call the client.
+        name: the client's name in errors and in the name of its thread.
     """
 
     def __init__(self, core: C, name: str) -> None:
@@ -142,13 +144,13 @@ class BlockingClient(Generic[C]):
         self._not_at_end: Callable[[], object] = _nothing
 
     async def _begin(self) -> None:
-        """The first work of the core."""
+        """Start the core. Subclasses override this."""
 
     def start(self) -> None:
         """Start the background thread and the client.
 
         Raises:
-            ClientStateError: it was started before.
+            ClientStateError: the client was started before.
         """
         loop = LoopThread(f"orbitmq-{self._name}")
         try:
@@ -157,8 +159,8 @@ class BlockingClient(Generic[C]):
             loop.stop()
             raise
         self._loop = loop
-        # The thread ends with the program: without this the last submitted messages, acknowledgements and
-        # commits would be lost.
+        # The thread ends with the program: without this hook the last submitted messages, acknowledgements
+        # and commits would be lost.
         self._not_at_end = close_at_end(f"client {self._name!r}", self._begin_to_close)
 
     def _begin_to_close(self) -> concurrent.futures.Future[None] | None:
@@ -166,15 +168,15 @@ class BlockingClient(Generic[C]):
         return loop.submit(self._core.close()) if loop is not None and loop.open else None
 
     def close(self) -> None:
-        """Close the client and end its thread; a further call waits for that.
+        """Close the client and end its thread; a second call waits until it is closed.
 
-        The end of the program closes an open client, too, within 10 s at most.
+        The end of the program also closes an open client, within 10 s.
 
         In a handler of this consumer the call returns at once: the client closes when all handlers have
         ended.
 
         Raises:
-            ClientStateError: called on the client's own thread, as by a callback, where nothing may wait.
+            ClientStateError: called on the client's own thread, as in a callback, where no call may wait.
         """
         loop = self._loop
         if loop is None:
@@ -197,7 +199,7 @@ class BlockingClient(Generic[C]):
                 loop.stop()
 
     def _handler(self, listener: Handler) -> Handler:
-        """The listener, which may close this client when it runs in a thread."""
+        """The listener; a plain one is wrapped so that it may close this client."""
         if is_async(listener):
             return listener
 
@@ -240,7 +242,7 @@ class BlockingClient(Generic[C]):
 
 
 class StartedClient(BlockingClient[S]):
-    """A client whose core is started first."""
+    """A blocking client whose core has to be started."""
 
     async def _begin(self) -> None:
         await self._core.start()

@@ -31,10 +31,11 @@ class _Subscriber(GroupClient[S]):
 
     @parameters_of(consumer.Consumer.subscribe)
     def subscribe(self, *args: Any, **options: Any) -> None:
-        """Receive the messages of ``topic``; before or after the start.
+        """Receive the messages of ``topic``; may be called before or after the start.
 
         Raises:
-            BrokerError: after the start: a broker cannot filter by ``sql``. Before, the start raises it.
+            BrokerError: after the start: a broker cannot filter by ``sql``. For a call before the start, the
+                start raises this error.
         """
         if self._loop is None:
             self._core.subscribe(*args, **options)
@@ -53,7 +54,7 @@ class _Subscriber(GroupClient[S]):
             self._loop.call(self._core.unsubscribe, topic)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, None]], *, stop_on_signals: bool) -> None:
-        """Wait for ``work``, which ends when the consumer closes; on a signal, close it."""
+        """Wait for ``work``, which ends when the consumer closes; a signal closes the consumer."""
         loop = self._running()
         if not stop_on_signals:
             loop.wait(work())
@@ -73,7 +74,7 @@ class _Member(_Subscriber[M]):
 
 
 class Consumer(_Member[consumer.Consumer]):
-    """Receives its group's share; see :class:`orbitmq.Consumer`.
+    """Receives a share of its group's messages; see :class:`orbitmq.Consumer`.
 
     Takes the same arguments, and raises the same errors. Handlers run in ``concurrency`` threads.
     """
@@ -84,7 +85,7 @@ class Consumer(_Member[consumer.Consumer]):
 
     @parameters_of(consumer.Consumer.on)
     def on(self, *args: Any, **options: Any) -> Callable[[H], H]:
-        """Subscribe to ``topic``, and let the function below handle its messages."""
+        """Subscribe to ``topic``, with the decorated function as the handler of its messages."""
         register = self._core.on(*args, **options)
 
         def registered(handler: H) -> H:
@@ -99,10 +100,11 @@ class Consumer(_Member[consumer.Consumer]):
 
     @parameters_of(consumer.Consumer.run)
     def run(self, handler: Handler | None = None, *, stop_on_signals: bool = False, **options: Any) -> None:
-        """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
+        """Give every message to ``handler`` until :meth:`close` is called, in the handler or elsewhere, or
+        until Ctrl-C.
 
         Args:
-            handler: runs in threads, ``concurrency`` of them. Without one, those of :meth:`on`.
+            handler: the handler, which runs in ``concurrency`` threads. None: the handlers of :meth:`on`.
             batch: give lists of up to this many messages.
             stop_on_signals: on Ctrl-C and SIGTERM let running handlers end and return then; a second signal
                 raises KeyboardInterrupt. Only in the main thread.
@@ -119,7 +121,7 @@ class Consumer(_Member[consumer.Consumer]):
 
 
 class SimpleConsumer(_Subscriber[simple.SimpleConsumer]):
-    """Receives messages when asked to; see :class:`orbitmq.SimpleConsumer`.
+    """Receives messages by explicit requests; see :class:`orbitmq.SimpleConsumer`.
 
     Takes the same arguments, and raises the same errors.
     """
@@ -138,10 +140,11 @@ class SimpleConsumer(_Subscriber[simple.SimpleConsumer]):
 
     @parameters_of(simple.SimpleConsumer.run)
     def run(self, handler: Handler, *, stop_on_signals: bool = False) -> None:
-        """Give every message to ``handler`` until :meth:`close` is called, in it or elsewhere, or Ctrl-C.
+        """Give every message to ``handler`` until :meth:`close` is called, in the handler or elsewhere, or
+        until Ctrl-C.
 
         Args:
-            handler: runs in threads, ``concurrency`` of them.
+            handler: the handler, which runs in ``concurrency`` threads.
             stop_on_signals: as for :meth:`Consumer.run`.
         """
         call = self._handler(handler)
@@ -152,7 +155,7 @@ class SimpleConsumer(_Subscriber[simple.SimpleConsumer]):
 
 
 class PullConsumer(_Member[pull.PullConsumer]):
-    """Asks for messages; see :class:`orbitmq.PullConsumer`.
+    """Polls for messages; see :class:`orbitmq.PullConsumer`.
 
     Takes the same arguments, and raises the same errors.
     """

@@ -18,7 +18,7 @@ C = TypeVar("C", bound=producer.Producer)
 
 
 class _Producer(GroupClient[C]):
-    """What producers with and without transactions share."""
+    """The methods that producers with and without transactions have in common."""
 
     send = blocking(producer.Producer.send)
     send_batch = blocking(producer.Producer.send_batch)
@@ -32,12 +32,12 @@ class _Producer(GroupClient[C]):
 
     @parameters_of(producer.Producer.submit)
     def submit(self, message: Message, *args: Any, **options: Any) -> concurrent.futures.Future[SendResult]:
-        """Send without waiting; the future gives the result or the error, all errors included.
+        """Send without waiting; the future gets the result or the error, whatever its kind.
 
         Args:
             done: called with the result and None, or with None and the error: on the client's thread, which a
-                slow one holds up, or in threads of their own with ``callback_threads``. Callbacks added to
-                the future run on the client's thread.
+                slow callback blocks, or with ``callback_threads`` in separate threads. Callbacks added to the
+                future run on the client's thread.
         """
         as_now = taken(message)
 
@@ -73,7 +73,7 @@ class TransactionProducer(_Producer[transactional.TransactionProducer]):
     @parameters_of(transactional.TransactionProducer.transaction)
     @contextmanager
     def transaction(self, message: Message, **options: Any) -> Iterator[Transaction]:
-        """The same as a block: consumers see ``message`` when it is left without an exception."""
+        """A transaction as a block: consumers see ``message`` if the block is left without an exception."""
         loop = self._running()
         block = self._core.transaction(message, **options)
         under_way = loop.wait(block.__aenter__())

@@ -1,6 +1,6 @@
-"""For tests of users and of our own: whole clusters, on real sockets or in memory on a virtual clock.
+"""Whole clusters for tests, of users and of OrbitMQ itself: on real sockets, or in memory on a virtual clock.
 
-:mod:`orbitmq.testing.plugin` gives them to pytest as fixtures; nothing here needs pytest itself.
+:mod:`orbitmq.testing.plugin` provides them as fixtures of pytest; this package itself does not need pytest.
 
 >>> from orbitmq.testing import World, run, running_cluster, simulated_runtime
 """
@@ -44,7 +44,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Fixtures import on first use: pytest imports this package at every start, even if no test needs one.
+    # Names are imported on first use: pytest imports this package at every start, even if no test needs a
+    # fixture.
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'orbitmq.testing' has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""A cluster on real sockets and real files for the duration of a test, used from any thread and any loop."""
+"""A cluster on real sockets and real files for the duration of a test, usable from any thread and any
+loop.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from orbitmq.runtime.loop_thread import LoopThread
 
 
 class RunningCluster:
-    """A cluster that runs on the event loop of a thread of its own; all methods block.
+    """A cluster on the event loop of a background thread; all methods block.
 
     Clients of ``orbitmq`` and of ``orbitmq.sync``, and other processes, reach it by :attr:`name_server`.
     """
@@ -23,20 +25,20 @@ class RunningCluster:
 
     @property
     def name_server(self) -> str:
-        """The name server as "host:port"."""
+        """The name server's address, "host:port"."""
         return self._cluster.name_server
 
     @property
     def brokers(self) -> dict[str, str]:
-        """Address, "host:port", of every broker that runs, by name."""
+        """The address, "host:port", of every running broker, by name."""
         return {name: broker.address for name, broker in list(self._cluster.brokers.items())}
 
     @property
     def grpc(self) -> str:
-        """Address for gRPC, the clients of RocketMQ 5, "host:port": that of a broker that runs.
+        """The address, "host:port", for gRPC clients (RocketMQ 5), at one of the running brokers.
 
         Raises:
-            ClusterError: none runs.
+            ClusterError: no broker runs.
         """
         for address in self.brokers.values():
             return address
@@ -54,12 +56,12 @@ class RunningCluster:
         """Start a stopped broker on its old port and data, and wait until it has registered.
 
         Raises:
-            ClusterError: it did not register in time.
+            ClusterError: the broker did not register in time.
         """
         self._loop.wait(self._cluster.start_broker(name))
 
     def stop_name_server(self) -> None:
-        """Stop the name server; the brokers go on."""
+        """Stop the name server; the brokers keep running."""
         self._loop.wait(self._cluster.stop_name_server())
 
     def start_name_server(self) -> None:
@@ -75,11 +77,11 @@ def running_cluster(
 
     Args:
         root: folder of the data.
-        replicas: brokers in each group; the slaves are called broker-a-1 and so on.
-        settings: RocketMQ keys put over the settings of every broker.
+        replicas: brokers in each group; the slaves' names are broker-a-1 and so on.
+        settings: settings of every broker, by RocketMQ's keys.
 
     Raises:
-        ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
+        ValidationError: ``brokers`` is not 1 to 26, or ``replicas`` is not 1 to 9.
         ClusterError: a key of ``settings`` is not supported, or the cluster did not start in time.
     """
     cluster = LocalCluster(system_runtime(), brokers=brokers, replicas=replicas, root=root, settings=settings)

@@ -1,4 +1,6 @@
-"""An event loop on virtual time for several coroutines: servers started before a test serve the test."""
+"""An event loop on virtual time that runs several coroutines in turn: a server started before a test serves
+the test.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ T = TypeVar("T")
 
 
 class SimulatedLoop:
-    """Runs coroutines one after the other on one virtual-time loop; between them nothing happens.
+    """Runs coroutines one after the other on one virtual-time loop; between two of them nothing runs.
 
     Args:
-        seed: for every ``simulated_runtime()`` made on it without a seed of its own.
+        seed: the seed of every ``simulated_runtime()`` that is created on this loop without its own seed.
         limit_s: seconds of virtual time that one coroutine may take.
     """
 
@@ -30,8 +32,8 @@ class SimulatedLoop:
         """Run a coroutine and return its result.
 
         Raises:
-            TimeoutError: it took longer than ``limit_s``.
-            SimulationStuckError: it waits for something that cannot happen any more.
+            TimeoutError: the coroutine took longer than ``limit_s``.
+            SimulationStuckError: the coroutine waits for an event that cannot happen.
         """
 
         async def limited() -> T:
@@ -40,11 +42,11 @@ class SimulatedLoop:
         return self._runner.run(limited())
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> T:
-        """Enter an async context manager; :meth:`close` exits it, last entered first."""
+        """Enter an async context manager; :meth:`close` exits all of them in reverse order."""
         return self.run(self._entered.enter_async_context(manager))
 
     def close(self) -> None:
-        """Exit what was entered, cancel the tasks that are left, close the loop."""
+        """Exit the entered context managers, cancel the remaining tasks, close the loop."""
         try:
             self.run(self._entered.aclose())
         finally:

@@ -1,4 +1,4 @@
-"""Machines in memory that can lose power: its programs act no more, its synced bytes stay."""
+"""Machines in memory that can lose power: their programs stop acting, and their synced bytes stay."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ DISK_DELAY_S = 0.002
 
 
 class PowerMachine:
-    """One machine of a simulated world, switched on.
+    """One machine of a simulated world, which is switched on.
 
-    A server that runs here gets :attr:`runtime`. :meth:`crash` switches that runtime off for good and makes
-    another, on the same disk and address, for the server that is started next.
+    A server that runs on this machine uses :attr:`runtime`. :meth:`crash` disables that runtime for good and
+    creates another one, with the same disk and address, for the next server.
 
-    What is started with :meth:`begin` belongs to a process, which :meth:`kill` ends at once and
-    :meth:`freeze` stops for a while. Other code only finds that clock, disk and network work no more.
+    Tasks started with :meth:`begin` belong to a process, which :meth:`kill` ends at once and :meth:`freeze`
+    stops for a while. For other code only clock, disk and network stop working.
 
     Args:
-        machine: of ``SimulatedRuntime.machine``.
+        machine: the result of ``SimulatedRuntime.machine``.
 
     Attributes:
-        skew_ms: how far its wall clock is ahead of the others'; may change at any time.
-        disk_delay_s: the longest time that one operation of its disk takes.
+        skew_ms: how far the machine's wall clock is ahead of other machines' clocks; may be set at any time.
+        disk_delay_s: the longest duration of one operation of its disk.
     """
 
     def __init__(self, machine: SimulatedRuntime) -> None:
@@ -55,12 +55,12 @@ class PowerMachine:
 
     @property
     def disk(self) -> MemoryFiles:
-        """Its files, with the switches that make them fail."""
+        """The machine's files, with the switches that cause faults."""
         return self._machine.files
 
     @property
     def network(self) -> MemoryNetwork:
-        """Its network, with the switches that make it slow."""
+        """The machine's network, with the switches that slow it down."""
         return self._machine.network
 
     @property
@@ -68,31 +68,31 @@ class PowerMachine:
         return self._machine.random
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start ``work`` in the machine's process, with all that it starts."""
+        """Start ``work`` in the machine's process, together with all tasks that it starts."""
         return asyncio.get_running_loop().create_task(work, context=self.process.context())
 
     def crash(self, keep: Keep = Keep.NOTHING) -> None:
-        """Lose power: connections are reset, ``keep`` says what is left of writes that were not synced."""
+        """Lose power: connections are reset, and ``keep`` selects the unsynced writes that survive."""
         self._end()
         self._machine.files.crash(keep=keep)
         self.runtime = self._boot()
 
     def kill(self) -> None:
-        """The process ends (SIGKILL): connections are reset, what it wrote is there, synced or not."""
+        """Kill the process (SIGKILL): connections are reset; its writes stay, synced or not."""
         self._end()
         self._machine.files.end_process()
         self.runtime = self._boot()
 
     def freeze(self) -> None:
-        """The process stands still (SIGSTOP); the kernel goes on, so peers see only silence."""
+        """Freeze the process (SIGSTOP); the kernel keeps working, so peers see only silence."""
         self.process.freeze()
 
     def thaw(self) -> None:
-        """The process goes on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         self.process.thaw()
 
     def bury(self) -> None:
-        """Before the loop closes: let what was killed be cancelled."""
+        """Cancel the tasks of killed processes. To be called before the loop closes."""
         for process in self._gone:
             process.bury()
 
@@ -116,13 +116,13 @@ class PowerMachine:
 
 
 class _Power:
-    """On until the machine crashes; machines that are started again get one of their own."""
+    """On until the machine crashes; the next start of the machine gets a new object."""
 
     on = True
 
 
 class _PoweredClock:
-    """A sleep that the crash meets never ends: the program that slept is gone."""
+    """A clock whose sleeps never end after the crash, since the sleeping program is gone."""
 
     def __init__(self, clock: Clock, power: _Power, machine: PowerMachine) -> None:
         self._clock = clock
@@ -143,7 +143,7 @@ class _PoweredClock:
 
 
 class _PoweredThreads(SimulatedThreads):
-    """Work that the crash meets has no end either."""
+    """Threads whose work never ends after the crash."""
 
     def __init__(self, source: random.Random, power: _Power, machine: PowerMachine) -> None:
         super().__init__(source)
@@ -154,7 +154,7 @@ class _PoweredThreads(SimulatedThreads):
         self.max_delay_s = self._machine.disk_delay_s
         if self._power.on:
             return super().run(function, *args)
-        # A task, so that its waiters end with the loop, also those that ignore a cancellation.
+        # A task, so that its waiters end with the loop, even those that ignore a cancellation.
         return asyncio.ensure_future(_never())
 
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:

@@ -1,6 +1,6 @@
-"""The pytest plugin. pytest loads it by its entry point; the package itself does not need pytest.
+"""The pytest plugin. pytest loads it by its entry point; the package ``orbitmq`` itself does not need pytest.
 
-Nothing of OrbitMQ is imported before a test asks for a fixture.
+Other modules of OrbitMQ are imported only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Run an ``async def`` test on the virtual loop when one of its fixtures lives there, and only then."""
+    """Run an ``async def`` test on the virtual loop if it uses a fixture of that loop, and only then."""
     before = pyfuncitem.obj
     function = _coroutine_function(pyfuncitem) if LOOP_FIXTURE in pyfuncitem.fixturenames else None
     if function is None:
         return (yield)
     loop = cast("SimulatedLoop", pyfuncitem.funcargs[LOOP_FIXTURE])
-    # A plain function in the item's place: plugins that run coroutines themselves let it pass.
+    # A plain function takes the item's place, so that other plugins do not run the coroutine.
     pyfuncitem.obj = lambda **arguments: loop.run(function(**arguments))
     try:
         return (yield)
@@ -46,7 +46,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 
 def _coroutine_function(item: pytest.Function) -> Callable[..., Coroutine[Any, Any, object]] | None:
-    """The test's own function when it is ``async def``; pytest-asyncio's automatic mode has wrapped it."""
+    """The test's own function if it is ``async def``, even if pytest-asyncio's automatic mode has
+    wrapped it.
+    """
     function = item.obj
     if not inspect.iscoroutinefunction(function) and item.get_closest_marker("asyncio") is not None:
         function = getattr(function, "__wrapped__", function)
@@ -54,7 +56,7 @@ def _coroutine_function(item: pytest.Function) -> Callable[..., Coroutine[Any, A
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The options: those of the fixture's own parameter, else of the nearest mark that has one."""
+    """The options: those of the fixture's own parameter, else of the nearest mark that has some."""
     found: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers("orbitmq"))):
         if mark.args:
@@ -76,13 +78,13 @@ def _some(options: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def orbitmq_seed() -> int:
-    """Seed of the simulated machines; parametrize this name to run a test with several."""
+    """The seed of the simulated machines; parametrize this name to run a test with several seeds."""
     return 0
 
 
 @pytest.fixture
 def orbitmq_loop(request: pytest.FixtureRequest, orbitmq_seed: int) -> Iterator[SimulatedLoop]:
-    """The virtual loop. An ``async def`` test that asks for it, or for a fixture above it, runs on it."""
+    """The virtual loop. An ``async def`` test that uses it, or a fixture that depends on it, runs on it."""
     from orbitmq.testing import SimulatedLoop
 
     loop = SimulatedLoop(seed=orbitmq_seed, **_some(_options(request), LOOP_OPTIONS))
@@ -92,7 +94,7 @@ def orbitmq_loop(request: pytest.FixtureRequest, orbitmq_seed: int) -> Iterator[
 
 @pytest.fixture
 def orbitmq_runtime(orbitmq_loop: SimulatedLoop) -> SimulatedRuntime:
-    """A machine in memory on the virtual loop: clock, disk, network, chance."""
+    """A machine in memory on the virtual loop: clock, disk, network, randomness."""
     from orbitmq.testing import simulated_runtime
 
     async def make() -> SimulatedRuntime:
@@ -113,7 +115,7 @@ def orbitmq_world(
 
 @pytest.fixture
 def orbitmq_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningCluster]:
-    """A cluster on real sockets, with ports and a folder of its own. Options as for ``orbitmq_world``."""
+    """A cluster on real sockets, with its own ports and folder. Options as for ``orbitmq_world``."""
     from orbitmq.testing import running_cluster
 
     options = _some(_options(request), CLUSTER_OPTIONS)

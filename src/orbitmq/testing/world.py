@@ -1,4 +1,4 @@
-"""A cluster in memory: every server on a machine of its own, one virtual clock, faults on demand."""
+"""A cluster in memory: every server on its own machine, one virtual clock, faults on demand."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from orbitmq.testing.machines import PowerMachine
 from orbitmq.testing.world_clients import making
 
 CLIENTS = "clients"
-# In virtual time, which a busy machine does not slow down.
+# Limits in virtual time, which a busy machine does not slow down.
 READY_SECONDS = 10.0
 UNTIL_SECONDS = 30.0
 UNTIL_STEP_SECONDS = 0.01
-# A simulated disk is memory twice; a test seldom stores more than this.
+# A simulated disk occupies memory twice, and a test seldom stores more than this.
 LOG_FILE_BYTES = 1024 * 1024
 
 
 class World:
-    """Name server and brokers on a memory network with memory disks; an idle hour costs about a second.
+    """Name server and brokers on a network and disks in memory; an idle hour costs about a second.
 
     Example::
 
@@ -57,15 +57,15 @@ class World:
         replicas: int = 1,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the cluster; nothing starts yet.
+        """Create the cluster without starting it.
 
         Args:
-            brokers: how many masters; they are called broker-a, broker-b and so on.
-            replicas: brokers in each group; the slaves are called broker-a-1 and so on.
-            settings: RocketMQ keys put over the settings of every broker.
+            brokers: number of masters; their names are broker-a, broker-b and so on.
+            replicas: brokers in each group; the slaves' names are broker-a-1 and so on.
+            settings: settings of every broker, by RocketMQ's keys.
 
         Raises:
-            ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
+            ValidationError: ``brokers`` is not 1 to 26, or ``replicas`` is not 1 to 9.
             ClusterError: ``settings`` holds a key that the broker does not support.
         """
         self.runtime = runtime
@@ -100,7 +100,7 @@ class World:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all servers and wait until the name server knows every broker.
+        """Start all servers and wait until every broker has registered at the name server.
 
         Raises:
             ClusterError: a broker did not register in time.
@@ -108,7 +108,7 @@ class World:
         await self._cluster.start()
 
     async def stop(self) -> None:
-        """Stop all servers that run; partitions are healed before."""
+        """End all partitions, then stop all running servers."""
         self.heal()
         await self._cluster.stop()
 
@@ -116,12 +116,12 @@ class World:
 
     @property
     def name_server(self) -> str:
-        """The name server as "host:port"."""
+        """The name server's address, "host:port"."""
         return self._cluster.name_server
 
     @property
     def brokers(self) -> dict[str, Broker]:
-        """The brokers that run, by name."""
+        """The running brokers, by name."""
         return self._cluster.brokers
 
     @property
@@ -136,10 +136,10 @@ class World:
         await self.runtime.clock.sleep(seconds)
 
     async def until(self, condition: Callable[[], object], timeout_s: float = UNTIL_SECONDS) -> float:
-        """Wait until ``condition()`` is true; seconds of virtual time that it took.
+        """Wait until ``condition()`` is true; returns the seconds of virtual time that passed.
 
         Raises:
-            AssertionError: not within ``timeout_s``.
+            AssertionError: the condition was not true within ``timeout_s``.
         """
         begin = self.clock.monotonic()
         while not condition():
@@ -192,23 +192,24 @@ class World:
         """Start a stopped or crashed broker on its address and disk, and wait until it has registered.
 
         Raises:
-            ClusterError: it did not register in time.
+            ClusterError: the broker did not register in time.
         """
         await self._cluster.start_broker(name)
 
     async def stop_name_server(self) -> None:
-        """Stop the name server; the brokers go on."""
+        """Stop the name server; the brokers keep running."""
         await self._cluster.stop_name_server()
 
     async def start_name_server(self) -> None:
-        """Start the name server again, without the routes that it knew, and wait for the brokers."""
+        """Start the name server again, without its earlier routes, and wait for the brokers."""
         await self._cluster.start_name_server()
 
     def crash(self, name: str, keep: Keep = Keep.NOTHING) -> None:
-        """A broker's machine loses power; :meth:`start_broker` starts it again on what its disk has.
+        """Cut the power of a broker's machine; :meth:`start_broker` starts the broker again on the content of
+        its disk.
 
         Args:
-            keep: what is left of the writes that were not synced; drawn from the seed.
+            keep: which unsynced writes survive, chosen by the seed.
 
         Raises:
             KeyError: no broker of that name runs.
@@ -217,13 +218,13 @@ class World:
         self.machines[name].crash(keep)
 
     def partition(self, *names: str) -> None:
-        """Cut these machines from all others until :meth:`heal`; what is sent meanwhile waits.
+        """Separate these machines from all others until :meth:`heal`; bytes sent meanwhile wait.
 
         Args:
-            names: of brokers, ``nameserver``, or ``clients`` for the machine of the test.
+            names: names of brokers, ``nameserver``, or ``clients`` for the test's machine.
 
         Raises:
-            KeyError: there is no such machine.
+            KeyError: no machine has this name.
         """
         hosts = {name: machine.host for name, machine in self.machines.items()}
         hosts[CLIENTS] = self.runtime.network.host
@@ -238,7 +239,7 @@ class World:
         """Reset the connections of these machines; peers may connect again at once.
 
         Raises:
-            KeyError: there is no such machine.
+            KeyError: no machine has this name.
         """
         for name in names:
             self.runtime.network.cut(self.machines[name].host)

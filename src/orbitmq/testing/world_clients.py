@@ -1,4 +1,4 @@
-"""Methods of a world that make its clients: they take the options of the client's class."""
+"""Methods of a world that create its clients, with the options of the client's class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Making(Protocol[P, T_co]):
-    """Makes a client; the group may be left out."""
+    """Creates a client; the group may be left out."""
 
     @overload
     def __call__(self, group: str, /, *args: P.args, **options: P.kwargs) -> T_co: ...
@@ -21,11 +21,11 @@ class Making(Protocol[P, T_co]):
 
 
 def making(kind: Callable[Concatenate[str, P], T], text: str, **defaults: Any) -> Making[P, T]:
-    """The method of a world that makes a client of this class, for its name server and on its clock.
+    """A method of a world that creates a client of this class, with the world's name server and clock.
 
     Args:
         text: the method's docstring.
-        defaults: options that differ from the class's own, its group among them.
+        defaults: defaults that differ from the class's own, including the group.
     """
     own, *options = inspect.signature(kind).parameters.values()
 

@@ -1,4 +1,4 @@
-"""Commands of mqadmin 4.x for the accounts of ACL 1.0. No output has a secret."""
+"""Commands of mqadmin 4.x for the accounts of ACL 1.0. The output contains no secret."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def update_account(tool: Tool, options: Options) -> AsyncIterator[str]:
     for address in await tool.addresses(options, slaves=True):
         await _ask(tool, address, request.command())
         yield f"create or update plain access config to {address} success."
-    # Java prints the place of its object in memory.
+    # Java's tool prints an object's address in memory instead.
     yield "PlainAccessConfig" + table({**request.to_ext(), "secretKey": "***"})
 
 
@@ -114,7 +114,7 @@ async def accounts(tool: Tool, options: Options) -> AsyncIterator[str]:
 
 
 def _fields(account: PlainAccount) -> dict[str, object]:
-    """The fields of an account, in Java's order; the secret is never shown."""
+    """The fields of an account, in the order of Java's output, without the secret."""
     return {
         "accessKey": account.access_key,
         "secretKey": None,
@@ -148,10 +148,11 @@ async def update_white_addresses(tool: Tool, options: Options) -> AsyncIterator[
 
 
 async def _ask(tool: Tool, address: str, request: Command) -> Command:
-    """Ask a broker about its accounts.
+    """Send a broker a request about its accounts.
 
     Raises:
-        BrokerError: it refuses, or has no accounts of ACL 1.0: no aclEnable, or RocketMQ 5.3.3 and later.
+        BrokerError: the broker refuses, or has no accounts of ACL 1.0: aclEnable is off, or it is RocketMQ
+            5.3.3 or later.
     """
     try:
         return await tool.cluster.ask(address, request)

@@ -145,7 +145,7 @@ def _attribute(text: str) -> tuple[str, str]:
 
 
 async def _order(tool: Tool, options: Options, config: TopicConfig) -> AsyncIterator[str]:
-    """The order of a topic stands at the name servers, too."""
+    """Set or remove the order configuration of a topic at the name servers, too."""
     brokers = [
         one
         for one in await tool.cluster.brokers()

@@ -1,4 +1,4 @@
-"""Commands of mqadmin that look at groups: progress, connections, rates."""
+"""Commands of mqadmin that show groups: progress, connections, rates."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _progress(
     owner: Sequence[str],
     *rest: object,
 ) -> str:
-    """A row. The last title stands directly behind the one before it, as mqadmin prints it."""
+    """A row. The last title follows the previous one without a space, as in mqadmin's output."""
     diff, in_flight, last = rest
     middle = "".join(f"{one:<20} " for one in owner)
     gap = "" if diff == "#Diff" else " "
@@ -115,7 +115,7 @@ async def _all_groups(tool: Tool) -> AsyncIterator[str]:
 
 
 async def _owners(tool: Tool, group: str) -> dict[MessageQueue, str]:
-    """The address part of each queue's consumer."""
+    """The IP address of the consumer of each queue."""
     online = await connections(tool, group)
     found: dict[MessageQueue, str] = {}
     for one in online.connection_set if online else ():
@@ -141,7 +141,7 @@ async def consume_stats(tool: Tool, group: str, topic: str) -> ConsumeStats:
 
 
 async def connections(tool: Tool, group: str, address: str | None = None) -> ConsumerConnection | None:
-    """The consumers of a group, of the first broker that has some; ``None``: the group is not online."""
+    """The consumers of a group, from the first broker that has some; ``None`` if the group is offline."""
     request = headers.GetConsumerConnectionListRequest(consumer_group=group)
     places = [address] if address else [one.address for one in await tool.cluster.leaders()]
     for place in places:
@@ -262,12 +262,12 @@ async def stats_all(tool: Tool, options: Options) -> AsyncIterator[str]:
 
 
 async def _rate(tool: Tool, masters: Sequence[BrokerInfo], name: str, key: str) -> tuple[float, int]:
-    """Messages a second of the last minute, and of the last 24 hours, as far as they are known."""
+    """Messages per second in the last minute, and messages of the last 24 hours, as far as known."""
     request = headers.ViewBrokerStatsDataRequest(stats_name=name, stats_key=key).command()
     answers = await tool.cluster.ask_all(
         masters, request, lambda _, answer: BrokerStatsData.decode(answer.body)
     )
     tables = [table for _, table in answers.pairs]
-    # The day's number comes first once an hour; until then the hour's, or the minute's.
+    # A broker computes the daily sum once an hour; until then the sum of the hour, or of the minute, is used.
     count = sum(table.stats_day.sum or table.stats_hour.sum or table.stats_minute.sum for table in tables)
     return sum(table.stats_minute.tps for table in tables), count

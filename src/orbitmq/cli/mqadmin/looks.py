@@ -1,4 +1,4 @@
-"""Commands of mqadmin that look at brokers, topics and groups."""
+"""Commands of mqadmin that show brokers, topics and groups."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _clusters(tool: Tool, options: Options) -> AsyncIterator[str]:
 
 
 def _totals(known: Mapping[str, str]) -> Sequence[int]:
-    """Messages in and out: of yesterday, of today."""
+    """Messages in and out: yesterday's two numbers, then today's."""
     return [
         int(_float(known, f"msg{way}Total{end}") - _float(known, f"msg{way}Total{begin}"))
         for end, begin in (("TodayMorning", "YesterdayMorning"), ("TodayNow", "TodayMorning"))

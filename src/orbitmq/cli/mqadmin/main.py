@@ -1,4 +1,4 @@
-"""``orbitmq mqadmin NAME ...``: finds the command, reads its flags, prints what it says."""
+"""``orbitmq mqadmin NAME ...``: finds the command, parses its flags, prints its lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orbitmq.cli.where import Servers, servers_of
 OFFERED: dict[str, Offer] = dict(
     sorted({**LOOKS, **GROUPS, **CHANGES, **UPKEEP, **ACCESS, **ACCOUNTS, **MESSAGES}.items())
 )
-# Where mqadmin has a command and this program another one, or none (empty).
+# Commands of mqadmin for which this program has a command of another name, or none (empty).
 ELSEWHERE = {
     "DecodeMessageId": "message get",
     "addBroker": "",
@@ -72,7 +72,7 @@ ELSEWHERE = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line behind ``orbitmq mqadmin``; returns the exit code."""
+    """Run the command line after ``orbitmq mqadmin``; returns the exit code."""
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h", "help") and len(arguments) <= 1:
         print(overview())
@@ -88,9 +88,9 @@ def main(arguments: Sequence[str]) -> int:
         return run_async(_run(offer, options, servers_of(options.n, options.context)))
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else EXIT_USAGE
-    except (Exception, KeyboardInterrupt) as error:  # no other error gets past here: the user sees one line
+    except (Exception, KeyboardInterrupt) as error:  # no other error escapes: the user sees one line
         if _streams.is_of_output(first_of(error)):
-            raise first_of(error) from None  # the reader of a pipe went away, or main prints what it is
+            raise first_of(error) from None  # the reader of a pipe is gone, or main() reports the error
         return report("mqadmin" if name not in OFFERED else f"mqadmin {name}", error)
 
 
@@ -104,7 +104,7 @@ async def _run(offer: Offer, options: Options, servers: Servers) -> int:
 
 
 def overview() -> str:
-    """All commands that are there."""
+    """The list of all available commands."""
     listed = {name: offer for name, offer in OFFERED.items() if not offer.is_alias}
     width = max(map(len, listed))
     return "\n".join(
@@ -135,7 +135,7 @@ def _not_offered(name: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as all commands do."""
+    """Reports a wrong command line in one line, like all commands."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see '{self.prog} --help')")
@@ -148,7 +148,7 @@ PLACES = (
 
 
 def flags_of(offer: Offer) -> list[Flag]:
-    """The flags of a command, without those that all commands have."""
+    """The flags of a command, without the common flags of all commands."""
     return [*(PLACES if offer.places else ()), *offer.flags]
 
 

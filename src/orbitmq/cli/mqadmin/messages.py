@@ -27,7 +27,7 @@ DIRECTLY = (
     Flag("d", "clientId", "the consumer's client id"),
 )
 HOUR_MS = 3_600_000
-# How many messages consumeMessage prints when it is not said.
+# The number of messages that consumeMessage prints by default.
 CONSUMED = 128
 
 
@@ -122,7 +122,7 @@ def _check_pair(options: Options) -> None:
 
 
 async def _handled(tool: Tool, options: Options, message: ReceivedMessage) -> str:
-    """The result of a consumer that handles the message now; empty: none is asked to."""
+    """The result of a consumer that handles the message now; empty if no consumer is named."""
     if options.g is None:
         return ""
     request = headers.ConsumeMessageDirectlyRequest(
@@ -138,7 +138,9 @@ async def _handled(tool: Tool, options: Options, message: ReceivedMessage) -> st
 
 
 async def _shown(tool: Tool, message: ReceivedMessage, charset: str | None = None) -> AsyncIterator[str]:
-    """All of a message, and what each group has done with it. Apache's writes the body into a file."""
+    """All fields of a message, and what each group has done with it. Apache's tool writes the body to
+    a file.
+    """
     properties = message.properties
     for name, value in (
         ("Topic", message.topic),
@@ -167,7 +169,7 @@ async def _shown(tool: Tool, message: ReceivedMessage, charset: str | None = Non
 
 
 async def _track(tool: Tool, message: ReceivedMessage, group: str) -> tuple[str, str]:
-    """What a group has done with a message, and why that is not known."""
+    """What a group has done with a message, or why that is unknown."""
     online = await connections(tool, group)
     if online is None:
         return "NOT_ONLINE", f"CODE:206 DESC:the consumer group[{group}] not online"
@@ -246,7 +248,7 @@ async def consume_message(tool: Tool, options: Options) -> AsyncIterator[str]:
 async def _between(
     tool: Tool, status: QueueStatus, begin: str | None, end: str | None, letter: str
 ) -> tuple[int, int]:
-    """The offsets of a time in a queue: of the first message, and behind the last one."""
+    """The offsets of a time range in a queue: of the first message, and after the last one."""
     first = status.min_offset
     last = status.max_offset
     if begin is not None:
@@ -277,7 +279,7 @@ async def _known(tool: Tool, queue: MessageQueue) -> QueueStatus:
 async def _read(
     tool: Tool, status: QueueStatus, begin: int, end: int, tags: str = "*"
 ) -> AsyncIterator[ReceivedMessage]:
-    """The messages of a queue from an offset up to, not including, another one."""
+    """The messages of a queue from an offset up to, but not including, another one."""
     from orbitmq.client.consumer.reader import Reader
 
     begin, end = max(begin, status.min_offset), min(end, status.max_offset)
@@ -297,7 +299,7 @@ def _text(message: ReceivedMessage, letter: str, charset: str | None) -> str:
     """The body as text.
 
     Raises:
-        UsageError: there is no such character set; it names the flag.
+        UsageError: the character set does not exist; the text names the flag.
     """
     try:
         return message.body.decode(charset or "UTF-8", errors="replace")
@@ -310,7 +312,7 @@ def _queue(queue: MessageQueue) -> str:
 
 
 def _line(message: ReceivedMessage, text: str) -> str:
-    """A message as Java's text of it, and its body's text."""
+    """A message in the form of Java's text of it, followed by the body's text."""
     signed = ", ".join(str(one - 256 if one > 127 else one) for one in message.body)
     inner = (
         f"Message{{topic='{message.topic}', flag={message.flag}, properties={table(message.properties)}, "
@@ -351,7 +353,7 @@ async def send_message(tool: Tool, options: Options) -> AsyncIterator[str]:
         raise UsageError("-i needs -b: the broker of the queue")
     queue = None if options.i is None else MessageQueue(options.t, options.b, number("i", options.i, 0))
     message = Message(options.t, options.p, tags=options.c, keys=options.k or ())
-    # A group of its own, as Apache's tool: no producer is asked about its transactions.
+    # A group of its own, like Apache's tool: no other producer is asked about its transactions.
     group = str(system_runtime().clock.now_ms())
     async with Producer(group, trace=boolean(options.m, False), **tool.servers.options) as producer:
         if queue is None:

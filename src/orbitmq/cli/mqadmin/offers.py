@@ -25,7 +25,7 @@ class Flag:
     """A flag, such as ``-t``, ``--topic``.
 
     Attributes:
-        takes: whether a value follows it.
+        takes: whether the flag has a value.
     """
 
     letter: str
@@ -41,11 +41,11 @@ INTERVAL = Flag("i", "interval", "again after so many seconds, until Ctrl-C")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """The connection to the cluster, and how a command prints.
+    """The connection of a command to the cluster.
 
     Attributes:
-        admin: for what it has a method for.
-        cluster: the same connections, for requests whose whole answer is printed.
+        admin: for operations that have a method.
+        cluster: the same connections, for requests whose complete answer is printed.
     """
 
     admin: Admin
@@ -64,7 +64,9 @@ class Tool:
         return sorted(found, key=lambda one: (not one.is_master, one.name, one.broker_id))
 
     async def addresses(self, options: Options, *, slaves: bool = False) -> list[str]:
-        """The brokers that a command asks: that of ``-b``, else the masters of the cluster of ``-c``."""
+        """The brokers that a command asks: the broker of ``-b``, else the masters of the cluster of
+        ``-c``.
+        """
         if options.b is not None:
             return [options.b]
         return [one.address for one in await self.brokers(options.c) if slaves or one.is_master]
@@ -73,18 +75,18 @@ class Tool:
         return await self.cluster.name_servers.known(self.cluster.timeout_ms)
 
 
-# Prints line by line: what is done is seen, whatever happens to the rest.
+# A command yields each line at once, so that finished work is seen even if a later step fails.
 Work = Callable[[Tool, Options], AsyncIterator[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A command that is there.
+    """An available command.
 
     Attributes:
-        text: what it does, in a few words.
-        places: it takes ``-b`` or ``-c``, one of them.
-        is_alias: it is a second name of a command, and not listed.
+        text: a short description.
+        places: whether the command takes either ``-b`` or ``-c``.
+        is_alias: whether this is a second name of a command, which is not listed.
     """
 
     text: str
@@ -110,10 +112,10 @@ class Offers(dict[str, Offer]):
 
 
 def boolean(text: str | None, default: bool) -> bool:
-    """As Java's ``Boolean.parseBoolean``, but that a word that is neither is refused.
+    """Parse true or false like Java's ``Boolean.parseBoolean``, but refuse other words.
 
     Raises:
-        UsageError: it is neither true nor false.
+        UsageError: the text is neither true nor false.
     """
     if text is None:
         return default
@@ -123,10 +125,10 @@ def boolean(text: str | None, default: bool) -> bool:
 
 
 def number(letter: str, text: str | None, default: int) -> int:
-    """A whole number.
+    """Parse a whole number.
 
     Raises:
-        UsageError: it is of another form; the text names the flag.
+        UsageError: the text is no whole number; the error names the flag.
     """
     from orbitmq.message.numbers import whole_number
 
@@ -137,10 +139,10 @@ def number(letter: str, text: str | None, default: int) -> int:
 
 
 def moment(letter: str, text: str) -> int:
-    """A time in milliseconds. Without a zone it is one of this machine, as mqadmin takes it.
+    """Parse a time; returns milliseconds. Without a zone it is in the zone of this machine, as in mqadmin.
 
     Raises:
-        UsageError: it is of another form; the text names the flag.
+        UsageError: the text is no time; the error names the flag.
     """
     from orbitmq.durations import instant
     from orbitmq.message.numbers import whole_number
@@ -165,7 +167,7 @@ def moment(letter: str, text: str) -> int:
 
 
 async def again(interval: str | None, look: Callable[[], AsyncIterator[str]]) -> AsyncIterator[str]:
-    """The lines of a look; with ``-i`` again and again.
+    """The lines of ``look``; with ``-i`` repeated at this interval.
 
     Raises:
         UsageError: the interval is no number of seconds.

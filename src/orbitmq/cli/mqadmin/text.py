@@ -18,12 +18,12 @@ def front(text: str, length: int) -> str:
 
 
 def laid(row: str, *values: object) -> str:
-    """Values in the columns of a row."""
+    """Values formatted into the columns of a row."""
     return row % values
 
 
 def clock(time_ms: int) -> str:
-    """A time with milliseconds, in the zone of this machine; empty: there is none."""
+    """A time with milliseconds, in the zone of this machine; empty for 0."""
     if time_ms <= 0:
         return ""
     from orbitmq.runtime.system import system_runtime
@@ -37,12 +37,12 @@ def seconds_of(time_ms: int) -> str:
 
 
 def version(number: int) -> str:
-    """A release, such as V5_3_3."""
+    """The name of a release, such as V5_3_3."""
     return name_of(number).upper()
 
 
 def word(value: object) -> str:
-    """A value in a Java object's text."""
+    """A value as part of a Java object's text."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -51,7 +51,7 @@ def word(value: object) -> str:
 
 
 def table(values: Mapping[Any, Any]) -> str:
-    """A map in a Java object's text."""
+    """A map as part of a Java object's text."""
     return "{" + ", ".join(f"{key}={word(value)}" for key, value in values.items()) + "}"
 
 
@@ -100,7 +100,7 @@ def group_config(config: SubscriptionGroupConfig) -> str:
 
 
 def json_of(value: object, depth: int = 0) -> str:
-    """JSON as fastjson writes it for people: tabs, no spaces, keys in order, numeric keys without quotes."""
+    """JSON as fastjson formats it for people: tabs, no spaces, keys in order, numeric keys without quotes."""
     from orbitmq.cli.output import json_text
 
     inner, outer = "\t" * (depth + 1), "\t" * depth

@@ -1,4 +1,6 @@
-"""Commands of mqadmin that change name servers, how groups get messages, and what brokers keep."""
+"""Commands of mqadmin that change name servers, the way in which groups get messages, and the files of
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from orbitmq.wire.headers.base import RequestHeader
 UPKEEP = Offers()
 NAMESPACE = Flag("s", "namespace", "namespace of the key", required=True)
 KEY = Flag("k", "key", "the key", required=True)
-# Where a broker cleans: without a flag, everywhere.
+# The brokers to clean; without a flag, all brokers.
 CLEANED = (
     Flag("b", "brokerAddr", "address of a broker, host:port"),
     Flag("c", "cluster", "all brokers of this cluster; without -b and -c all brokers"),

@@ -1,1 +1,1 @@
-"""A machine in memory behind the seam of :mod:`orbitmq.runtime`: clock, disk, network, threads."""
+"""A machine in memory behind the interfaces of :mod:`orbitmq.runtime`: clock, disk, network, threads."""

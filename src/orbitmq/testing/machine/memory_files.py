@@ -1,4 +1,4 @@
-"""A file system in memory that remembers what was synced: after a crash only that is left."""
+"""A file system in memory that distinguishes synced from unsynced bytes: a crash keeps the synced ones."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from functools import lru_cache
 from orbitmq.runtime.seam import Buffer, Segment
 
 DEFAULT_CAPACITY_BYTES = 100 * 1024**3
-# As a kernel does, what waits for a sync is written back beyond this size, oldest first.
+# Like a kernel, write back the oldest unsynced bytes beyond this size.
 WRITE_BACK_BYTES = 64 * 1024 * 1024
 SPARSE_FROM_BYTES = 1024 * 1024
-# What devices write as one: it has all of a write or nothing, and never a later write without an earlier one.
+# The units that devices write atomically: of one write a unit has all or nothing, and no later write without
+# the earlier ones.
 BLOCK_BYTES = (512, 4096)
 
 
 class Keep(Enum):
-    """What a crash leaves of the writes that were not synced."""
+    """Which unsynced writes survive a crash."""
 
     NOTHING = "nothing"
-    PREFIX = "prefix"  # those before some moment, and a torn one
-    ANY = "any"  # of each block of the device those before some moment
+    PREFIX = "prefix"  # the writes before some moment, and a torn one
+    ANY = "any"  # for each block of the device, the writes before some moment
 
 
 @dataclass(slots=True)
@@ -41,12 +42,12 @@ class _Fault:
 
 
 def _zeros(size_bytes: int) -> bytearray | mmap.mmap:
-    """Memory of zeros; of a big and sparse file only the touched parts take any."""
+    """Zeroed memory; of a large, sparse file only the touched parts occupy memory."""
     return bytearray(size_bytes) if size_bytes < SPARSE_FROM_BYTES else mmap.mmap(-1, size_bytes)
 
 
 class _File:
-    """Content as programs see it, content as the device has it, and the writes in between."""
+    """The content as programs see it, the content on the device, and the writes in between."""
 
     def __init__(self, size_bytes: int) -> None:
         self.lock = threading.Lock()
@@ -54,10 +55,10 @@ class _File:
         self.durable = _zeros(size_bytes)
         self.dirty: list[tuple[int, bytes]] = []
         self.dirty_bytes = 0
-        # Bytes that have blocks, and the end of what was ever written.
+        # The number of bytes with allocated blocks, and the end of the furthest write.
         self.allocated = 0
         self.written = 0
-        # The file that a crash brings back, when this one replaced it without a sync.
+        # The file that a crash brings back if this file replaced it without a sync.
         self.replaced: _File | None = None
         self.unsynced_replacement = False
 
@@ -88,7 +89,7 @@ class _File:
             self._clean()
 
     def lose_dirty(self) -> None:
-        """A failed sync: the pages count as clean from now on, but the device never got them."""
+        """A failed sync: the pages count as clean, although the device never got them."""
         with self.lock:
             self._clean()
 
@@ -122,7 +123,7 @@ def _survivors(dirty: list[tuple[int, bytes]], keep: Keep, source: random.Random
 def _survivors_by_block(
     dirty: list[tuple[int, bytes]], block_bytes: int, source: random.Random
 ) -> list[tuple[int, bytes]]:
-    """Half of the blocks have all that was written into them, the others less or nothing."""
+    """The writes that a crash leaves: half of the blocks keep all their writes, the others fewer or none."""
     blocks: dict[int, list[tuple[int, bytes]]] = {}
     for offset, data in dirty:
         at = 0
@@ -138,7 +139,7 @@ def _survivors_by_block(
 
 
 class MemorySegment:
-    """A segment of :class:`MemoryFiles`. After a crash of the machine it refuses to work."""
+    """A segment of :class:`MemoryFiles`. After a crash of the machine all its methods fail."""
 
     def __init__(self, files: MemoryFiles, path: str, file: _File, size_bytes: int) -> None:
         self._files = files
@@ -211,12 +212,13 @@ class MemorySegment:
 
 
 class MemoryFiles:
-    """Files in memory with the meaning of the real ones.
+    """Files in memory with the semantics of the real ones.
 
-    A change of a folder (create, rename, remove) is durable on return, as with the real files of this room;
-    bytes are durable after ``sync``, or after ``write_atomic`` with ``sync``.
+    A change of a folder (create, rename, remove) is durable on return, like with the real files of
+    :mod:`orbitmq.runtime`; bytes are durable after ``sync``, or after ``write_atomic`` with ``sync``.
 
-    A segment takes memory for what was written of it, twice: as programs see it and as the device has it.
+    The written part of a segment occupies memory twice: for the content that programs see and for the content
+    on the device.
 
     Attributes:
         capacity_bytes: size of the disk; a write beyond it fails with ENOSPC.
@@ -230,17 +232,17 @@ class MemoryFiles:
         self._locks: dict[str, object] = {}
         self._segments: dict[MemorySegment, None] = {}
         self._faults: list[_Fault] = []
-        # At least what is allocated: counted anew only when it comes near the capacity.
+        # An upper bound of the allocated bytes, recomputed only when it comes near the capacity.
         self._used_at_most = 0
 
     # -- faults ----------------------------------------------------------------------------------------
 
     def crash(self, under: str = "/", *, keep: Keep = Keep.NOTHING) -> None:
-        """Stop the machine without warning: what was not synced is gone, segments and locks are void.
+        """Stop the machine without warning: unsynced bytes are lost, segments and locks become invalid.
 
         Args:
-            under: only the files below this folder, as if they belonged to a process of their own.
-            keep: what of the unsynced writes reached the device all the same; drawn from the seed.
+            under: crash only the files below this folder, as if they belonged to a separate process.
+            keep: which unsynced writes survive, chosen by the seed.
         """
         root = _clean(under)
         self.end_process(under)
@@ -259,7 +261,9 @@ class MemoryFiles:
         self._used_at_most = self.used_bytes()
 
     def end_process(self, under: str = "/") -> None:
-        """The process that has files below ``under`` open ends: segments and locks are void, bytes stay."""
+        """End the process that has files below ``under`` open: segments and locks become invalid,
+        bytes stay.
+        """
         root = _clean(under)
         for segment in [one for one in self._segments if _below(one.path, root)]:
             segment.close()
@@ -268,24 +272,23 @@ class MemoryFiles:
     def fail(
         self, operation: str, path_part: str = "", *, error: int = errno.EIO, skip: int = 0, times: int = 1
     ) -> None:
-        """Let coming operations fail with ``OSError(error)``.
+        """Make later operations fail with ``OSError(error)``.
 
         Args:
             operation: "pwrite", "sync", "preallocate", "open_segment", "read_bytes", "write_atomic",
-                "append", "rename", "remove" or "*". What a failed sync should have covered never gets
-                durable.
-            path_part: only for paths that contain it.
-            skip: matching operations that still succeed before.
-            times: how many fail; -1 for all.
+                "append", "rename", "remove" or "*". The bytes of a failed sync never become durable.
+            path_part: only paths that contain this text.
+            skip: number of matching operations that still succeed first.
+            times: number of operations that fail; -1 for all.
         """
         self._faults.append(_Fault(operation, path_part, error, skip, times))
 
     def heal(self) -> None:
-        """End all failures that :meth:`fail` ordered."""
+        """Remove all failures that :meth:`fail` set up."""
         self._faults.clear()
 
     def check_fault(self, operation: str, path: str) -> None:
-        """Raise what :meth:`fail` ordered for this operation."""
+        """Raise the failure that :meth:`fail` set up for this operation."""
         for fault in self._faults:
             if fault.operation not in (operation, "*") or fault.path_part not in path or fault.times == 0:
                 continue
@@ -296,7 +299,7 @@ class MemoryFiles:
             raise OSError(fault.error, f"{os.strerror(fault.error)} (injected into {operation})", path)
 
     def reserve(self, file: _File, up_to: int) -> None:
-        """Find room for the blocks of ``file`` below ``up_to``, or raise ENOSPC."""
+        """Allocate the blocks of ``file`` below ``up_to``, or raise ENOSPC."""
         needed = up_to - file.allocated
         if needed <= 0:
             return
@@ -361,7 +364,7 @@ class MemoryFiles:
         file.sync()
         if not sync:
             before = self._files.get(path)
-            # One step back is enough: of several unsynced replacements none survives.
+            # One previous file is enough: of several unsynced replacements none survives a crash.
             file.replaced = before.replaced if before is not None and before.unsynced_replacement else before
             file.unsynced_replacement = True
         self._files[path] = file

@@ -19,9 +19,10 @@ LOOPBACK = "127.0.0.1"
 _HERE = frozenset({"", "0.0.0.0", "::", "::1", "localhost", LOOPBACK})  # noqa: S104 - names, not a bind
 FIRST_EPHEMERAL_PORT = 32768
 LAST_PORT = 65535
-# What the two socket buffers of a real connection hold before the writer notices that nobody reads.
+# The content of the two socket buffers of a real connection at which the writer notices that the reader is
+# stuck.
 IN_FLIGHT_BYTES = 256 * 1024
-MAX_PIECE_BYTES = 256 * 1024  # what asyncio reads at a time
+MAX_PIECE_BYTES = 256 * 1024  # asyncio reads at most this much at a time
 DEFAULT_HIGH_WATER_BYTES = 64 * 1024
 CONNECT_GIVE_UP_S = 127.0  # Linux: tcp_syn_retries 6
 
@@ -33,15 +34,15 @@ class _World:
         self.random = source
         self.listeners: dict[tuple[str, int], _MemoryListener] = {}
         self.names: dict[str, str] = {}
-        # Names with other addresses than one.
+        # Names that do not have exactly one address.
         self.lookups: dict[str, list[str]] = {}
-        # Dicts keep an order; the order of a set would differ from run to run.
+        # A dict keeps the order of insertion, while the order of a set would differ from run to run.
         self.transports: dict[_MemoryTransport, None] = {}
-        # Pairs of hosts: nothing passes from the first one to the second.
+        # Pairs of groups of hosts: nothing passes from the first group to the second.
         self.partitions: list[tuple[frozenset[str], frozenset[str]]] = []
         self.healed: list[asyncio.Future[None]] = []
         self.delay_s = (0.0, 0.0)
-        # Additional delays, by host, of all that leaves or reaches it.
+        # Additional delays, by host, of everything that leaves or reaches the host.
         self.host_delay_s: dict[str, tuple[float, float]] = {}
         self.next_port = FIRST_EPHEMERAL_PORT
 
@@ -51,7 +52,7 @@ class _World:
         )
 
     def separated(self, one: str, other: str) -> bool:
-        """Whether no connection can be made: that needs both directions."""
+        """Whether no connection can be made, which needs both directions."""
         return self.blocked(one, other) or self.blocked(other, one)
 
     def ephemeral_port(self) -> int:
@@ -72,7 +73,7 @@ class _MemoryListener:
         self, world: _World, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self.factory = factory
-        # Connections that come belong to the process that listens.
+        # Accepted connections belong to the process that listens.
         self.context = copy_context()
         self._world = world
         self._host = host
@@ -122,7 +123,7 @@ class _Pipe:
             self._timer = None
 
     def kick(self) -> None:
-        """See in a later iteration of the loop whether something can be delivered."""
+        """Schedule a delivery for a later iteration of the loop."""
         if self._timer is None and (self._parts or self._ended):
             due = self._parts[0][0] if self._parts else self._last_due
             self._timer = self._loop.call_at(due, self._deliver, context=self._reader.context)
@@ -131,7 +132,7 @@ class _Pipe:
         self._timer = None
         reader = self._reader
         if reader.stopped_reading or self._world.blocked(self._writer.host, reader.host):
-            return  # resume_reading or the end of the partition kicks again
+            return  # resume_reading or the end of the partition calls kick() again
         if not self._parts:
             if self._ended:
                 self._ended = False
@@ -174,7 +175,7 @@ class _MemoryTransport(asyncio.Transport):
         self, world: _World, protocol: asyncio.BaseProtocol, here: tuple[str, int], there: tuple[str, int]
     ) -> None:
         super().__init__({"peername": there, "sockname": here})
-        # Whatever the network brings runs in the process that this end belongs to.
+        # Everything that the network delivers runs in the process to which this end belongs.
         self.context = copy_context()
         self.host = here[0]
         self.peer_host = there[0]
@@ -197,12 +198,12 @@ class _MemoryTransport(asyncio.Transport):
 
     @property
     def waits_for_delivery(self) -> bool:
-        """Whether this end has something to do when its peer has taken more."""
+        """Whether this end has work to do when its peer has read more."""
         return self._protocol_paused or self._closing
 
     def received(self, data: memoryview) -> int:
         if self.lost or self._closing:
-            return len(data)  # a kernel takes it, too, and no program reads it
+            return len(data)  # a kernel accepts the bytes, too, and no program reads them
         protocol: Any = self._protocol
         if self._buffered:
             buffer = memoryview(protocol.get_buffer(-1)).cast("B")
@@ -222,7 +223,7 @@ class _MemoryTransport(asyncio.Transport):
             self.close()
 
     def delivered(self) -> None:
-        """Note that the peer took something that this end wrote."""
+        """Handle the delivery of bytes that this end wrote."""
         size = self.get_write_buffer_size()
         if self._protocol_paused and not self.lost and size <= self._low_water:
             self._protocol_paused = False
@@ -231,7 +232,7 @@ class _MemoryTransport(asyncio.Transport):
             self._finish(None)
 
     def reset(self) -> None:
-        """The connection is cut: this end finds out now."""
+        """Handle a cut connection at this end."""
         self._closing = True
         if not self.lost:
             self._end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
@@ -328,7 +329,7 @@ class MemoryNetwork:
     """The network as one host sees it; :meth:`on_host` gives the view of another.
 
     Attributes:
-        host: this host's address; loopback names mean it too.
+        host: this host's address; loopback names stand for it, too.
     """
 
     def __init__(self, source: random.Random, host: str = LOOPBACK, world: _World | None = None) -> None:
@@ -342,23 +343,24 @@ class MemoryNetwork:
     # -- switches --------------------------------------------------------------------------------------
 
     def set_delay(self, low_s: float, high_s: float) -> None:
-        """Every write takes between ``low_s`` and ``high_s`` seconds; the order of a connection is kept."""
+        """Delay every write by ``low_s`` to ``high_s`` seconds; the order within a connection is kept."""
         self._world.delay_s = (low_s, high_s)
 
     def slow(self, low_s: float, high_s: float) -> None:
-        """Delay everything that leaves or reaches this host by this much; 0 and 0 end it."""
+        """Delay everything that leaves or reaches this host; 0 and 0 end the delay."""
         self._world.host_delay_s[self.host] = (low_s, high_s)
 
     def partition(
         self, one_side: Iterable[str], other_side: Iterable[str], *, one_way: bool = False
     ) -> Callable[[], None]:
-        """Let nothing pass between two groups of hosts. Connections stay, what they carry waits.
+        """Block all traffic between two groups of hosts. Connections stay open, and their bytes wait.
 
         Args:
-            one_way: only from the first group to the second; no connection can be made then either.
+            one_way: block only the direction from the first group to the second; new connections are
+                impossible in both.
 
         Returns:
-            What ends this partition alone.
+            A function that ends this partition only.
         """
         one, other = frozenset(one_side), frozenset(other_side)
         made = [(one, other)] if one_way else [(one, other), (other, one)]
@@ -373,7 +375,7 @@ class MemoryNetwork:
         return end
 
     def heal(self) -> None:
-        """End all partitions; what waited arrives."""
+        """End all partitions; waiting bytes arrive."""
         self._world.partitions.clear()
         self._pass_again()
 
@@ -387,7 +389,7 @@ class MemoryNetwork:
                 transport.incoming.kick()
 
     def cut(self, one: str | None = None, other: str | None = None) -> int:
-        """Reset the connections between two hosts (None: any host); return how many."""
+        """Reset the connections between two hosts (None: any host); returns their number."""
         hosts = {one or self.host} if other is None else {one or self.host, other}
         count = 0
         for transport in list(self._world.transports):
@@ -403,7 +405,7 @@ class MemoryNetwork:
         return count
 
     def crash(self) -> None:
-        """This host's processes end: its ports close and its connections are reset."""
+        """End this host's processes: its ports close and its connections are reset."""
         for key in [key for key in self._world.listeners if key[0] == self.host]:
             del self._world.listeners[key]
         self.cut(self.host)
@@ -447,7 +449,7 @@ class MemoryNetwork:
         world.transports[near] = world.transports[far] = None
         if runs_now(far.context):
             far.context.run(far.get_protocol().connection_made, far)
-        else:  # the kernel of a frozen process accepts for it
+        else:  # the kernel of a frozen process accepts connections, too
             asyncio.get_running_loop().call_soon(far.get_protocol().connection_made, far, context=far.context)
         near.get_protocol().connection_made(near)
         await asyncio.sleep(0)
@@ -473,7 +475,7 @@ class MemoryNetwork:
 
     @property
     def lookups(self) -> dict[str, list[str]]:
-        """Host names for which the simulated DNS has no address or several, each with its addresses."""
+        """Host names for which the simulated DNS has none or several addresses, each with its addresses."""
         return self._world.lookups
 
     async def resolve_all(self, host: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""A machine in memory: virtual time, a disk that can crash, a network that can be cut. One seed, one run."""
+"""A machine in memory: virtual time, a disk that can crash, a network that can be cut. Each seed gives one
+reproducible run.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ DEFAULT_LIMIT_S = 24 * 3600.0
 
 
 class SimulatedThreads:
-    """Runs the work at once, but gives its result later, so that others act in between.
+    """Runs work at once but returns its result later, so that other tasks run in between.
 
-    Work sees the state of the moment it is started in: what is written after a flush began is not flushed.
+    Work sees the state at its start: bytes written after a flush began are not flushed.
     """
 
     def __init__(self, source: random.Random, max_delay_s: float = 0.002) -> None:
@@ -37,7 +39,7 @@ class SimulatedThreads:
         try:
             result = function(*args)
         except KeyboardInterrupt:
-            raise  # the user's Ctrl-C: this is the main thread
+            raise  # the user's Ctrl-C, since this is the main thread
         except BaseException as error:
             loop.call_later(delay, _fail, future, as_exception(error, function))
         else:
@@ -57,11 +59,11 @@ class SimulatedThreads:
         asyncio.get_running_loop().call_later(delay, done, outcome)
 
     def pool(self, max_threads: int) -> SimulatedThreads:
-        """These threads: all work runs in the same way."""
+        """Return these threads: all work runs in the same way."""
         return SimulatedThreads(self._random, self.max_delay_s)
 
     def mutex(self) -> AbstractContextManager[object]:
-        """A lock that does nothing: work runs to its end where it is started."""
+        """A lock that does nothing, since work always runs to its end at once."""
         return nullcontext()
 
     def close(self, *, wait: bool = True) -> None:
@@ -80,7 +82,7 @@ def _fail(future: asyncio.Future[T], error: Exception) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHost:
-    """A machine with a given name; it runs one process."""
+    """A machine with a given name and one process."""
 
     name: str
     pid: int = 1
@@ -89,15 +91,15 @@ class SimulatedHost:
     memory_bytes: int = 8 << 30
 
     def usage(self) -> Usage:
-        """Nothing: what the simulation uses is not the machine's."""
+        """Always zero: the resources used belong to the simulation, not to the machine."""
         return Usage(0.0, 0)
 
     def variable(self, name: str) -> str:
-        """Empty: no variable is set. The environment of the simulating process is not the machine's."""
+        """Always empty: the environment of the simulating process is not the machine's."""
         return ""
 
     def give_back_memory(self) -> None:
-        """Do nothing: the memory is that of the simulating process."""
+        """Do nothing: the memory belongs to the simulating process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class SimulatedRuntime(Runtime):
     host: SimulatedHost
 
     def machine(self, host: str) -> SimulatedRuntime:
-        """Another machine of the same world: same clock and network, an address and a disk of its own."""
+        """Another machine of the same world: same clock and network, with its own address and disk."""
         source = random.Random(self.random.getrandbits(64))
         return SimulatedRuntime(
             clock=self.clock,
@@ -125,15 +127,15 @@ class SimulatedRuntime(Runtime):
 
 
 def seeded(seed: int) -> random.Random:
-    """A source of chance of its own, from which nothing else draws."""
+    """An independent source of randomness."""
     return random.Random(seed)
 
 
 def simulated_runtime(seed: int | None = None) -> SimulatedRuntime:
     """A machine in memory, addressed 127.0.0.1.
 
-    Inside :func:`run` it shares the loop's virtual clock, and its seed unless one is given. Elsewhere its
-    clock moves by ``advance`` only; files work there, sleeping and the network need a loop.
+    Inside :func:`run` it shares the loop's virtual clock, and its seed unless one is given. Outside of a loop
+    its clock moves only by ``advance``; files work there, while sleeping and the network need a loop.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -160,12 +162,12 @@ def run(main: Coroutine[Any, Any, T], *, seed: int = 0, limit_s: float = DEFAULT
     """Run a coroutine on a virtual-time loop and return its result; waiting costs no real time.
 
     Args:
-        seed: for every :func:`simulated_runtime` made inside without a seed of its own.
-        limit_s: seconds of virtual time it may take.
+        seed: the seed of every :func:`simulated_runtime` that the coroutine creates without its own seed.
+        limit_s: the most seconds of virtual time for the coroutine.
 
     Raises:
-        TimeoutError: it took longer.
-        SimulationStuckError: it waits for something that cannot happen any more.
+        TimeoutError: the coroutine took longer.
+        SimulationStuckError: the coroutine waits for an event that cannot happen.
     """
 
     async def limited() -> T:

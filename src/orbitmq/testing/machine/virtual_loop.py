@@ -1,4 +1,4 @@
-"""An asyncio event loop on virtual time: when nothing is ready it jumps to the next timer."""
+"""An asyncio event loop on virtual time: if nothing is ready, it jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn
 
-# A simulated day starts at the same moment in every run.
+# The wall clock at the start, the same in every run.
 EPOCH_MS = 1_700_000_000_000
 # The time zone of simulated machines is UTC.
 _EPOCH = datetime(1970, 1, 1)
 MAX_ITERATIONS = 50_000_000
-# Beyond this many timers, cancelled ones are dropped once they are the majority.
+# Above this number of timers, cancelled ones are dropped once they are the majority.
 _FEW_TIMERS = 100
 
 
 class SimulationStuckError(RuntimeError):
-    """The simulated program waits for something that can never happen, or never lets time pass."""
+    """The simulated program waits for an event that can never happen, or never lets time pass."""
 
 
 class VirtualClock:
     """Time that moves only when the loop jumps or :meth:`advance` is called.
 
     Attributes:
-        now_s: what :meth:`monotonic` says; the loop reads and moves it.
+        now_s: the value of :meth:`monotonic`; the loop reads and moves it.
     """
 
     def __init__(self, epoch_ms: int = EPOCH_MS) -> None:
@@ -35,7 +35,7 @@ class VirtualClock:
         self.now_s = 0.0
 
     def now_ms(self) -> int:
-        # Rounded to microseconds first: sums of floats must not show the millisecond before.
+        # Rounded to microseconds first: otherwise a sum of floats could fall into the previous millisecond.
         return self._epoch_ms + round(self.now_s * 1e6) // 1000
 
     def monotonic(self) -> float:
@@ -51,24 +51,24 @@ class VirtualClock:
         return (local - _EPOCH) // timedelta(milliseconds=1)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass by hand. Timers that became due run in the loop's next iteration."""
+        """Let time pass by hand. Timers that become due run in the loop's next iteration."""
         if seconds < 0:
             raise ValueError("time does not go back")
         self.now_s += seconds
 
     def set_wall(self, seconds: float) -> None:
-        """Set the wall clock forward, or back with a negative number; no time passes."""
+        """Set the wall clock forward, or with a negative number back; no time passes."""
         self._epoch_ms += round(seconds * 1000)
 
 
 class SimulatedProcess:
-    """One process of a simulated machine: all that runs in its context can stand still, or end at any await.
+    """One process of a simulated machine: everything in its context can be frozen, or end at any await.
 
-    Callbacks and tasks belong to the process in whose context they were made; what it makes itself does too.
+    Callbacks and tasks belong to the process in whose context they were created.
 
     Attributes:
-        name: of its machine.
-        running: whether it is neither frozen nor killed; ``killed``: whether it has ended.
+        name: the name of the machine.
+        running: whether the process is neither frozen nor killed; ``killed``: whether it was killed.
     """
 
     def __init__(self, name: str = "") -> None:
@@ -89,19 +89,19 @@ class SimulatedProcess:
         self.running = False
 
     def thaw(self) -> None:
-        """Let the process go on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         if not self.killed:
             self.running = True
             self._replay()
 
     def kill(self) -> None:
-        """End the process here (SIGKILL): no line of it runs any more, also no ``finally``."""
+        """End the process here (SIGKILL): none of its code runs any more, not even a ``finally``."""
         self.running, self.killed = False, True
-        # Tasks that nobody holds would be closed by the garbage collector, which runs their `finally`.
+        # Unreferenced tasks would be closed by the garbage collector, which runs their `finally`.
         self._tasks = list(asyncio.all_tasks())
 
     def bury(self) -> None:
-        """Before the loop closes: let the tasks of a killed process be cancelled."""
+        """Cancel the tasks of a killed process. To be called before the loop closes."""
         self.running, self.killed = True, False
         self._tasks = []
         self._replay()
@@ -126,13 +126,15 @@ def current_process() -> SimulatedProcess | None:
 
 
 def runs_now(context: Context) -> bool:
-    """Whether the process of a context can run; what belongs to none always can."""
+    """Whether the process of a context runs; a context without a process always does."""
     process = context.get(_PROCESS)
     return process is None or process.running
 
 
 class _Task(asyncio.Task[Any]):
-    """A task with a number: asyncio keeps tasks in sets, whose order would else be that of addresses."""
+    """A task with a number: asyncio keeps tasks in sets, whose order would otherwise depend on addresses in
+    memory.
+    """
 
     def __init__(self, number: int, coro: Any, **options: Any) -> None:
         self._number = number
@@ -143,9 +145,9 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Handle(asyncio.TimerHandle):
-    """A callback or a timer, without the parts of asyncio's that only debugging needs."""
+    """A callback or a timer, without those parts of asyncio's class that only debugging needs."""
 
-    # asyncio's own.
+    # Attributes of asyncio's class.
     _callback: Any
     _args: Any
     _context: Context
@@ -170,21 +172,21 @@ class _Handle(asyncio.TimerHandle):
             self._cancelled = True
             if self._scheduled:
                 self._loop.timer_cancelled()
-            # The callback may keep much memory alive.
+            # Drop the callback, since it may keep much memory alive.
             self._callback = self._args = None
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Timers, tasks and futures as ever; no sockets, no threads, no real waiting.
+    """Timers, tasks and futures as in asyncio; no sockets, no threads, no real waiting.
 
     Args:
-        max_iterations: turns of the loop, after which the program counts as stuck.
+        max_iterations: number of turns of the loop after which the program counts as stuck.
 
     Attributes:
-        iterations: the turns of the loop so far.
+        iterations: number of turns of the loop so far.
     """
 
-    # asyncio's own.
+    # Attributes of asyncio's class.
     _clock_resolution: float
     _closed: bool
     _stopping: bool
@@ -196,7 +198,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.iterations = 0
         self._max_iterations = max_iterations
         self._ready: deque[_Handle] = deque()
-        # (due, number, handle): what is due at one moment runs in the order in which it was set.
+        # (due, number, handle): handles that are due at the same moment run in the order in which they were
+        # set.
         self._scheduled: list[tuple[float, int, _Handle]] = []
         self._cancelled_timers = 0
         self._timers_set = 0
@@ -211,7 +214,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.clock.now_s
 
     async def until_next_event(self) -> None:
-        """Return in the moment of the next timer, beside what that timer makes run."""
+        """Return at the moment of the next timer, together with the callbacks of that timer."""
         due = min((due for due, _, handle in self._scheduled if not handle.cancelled()), default=None)
         await asyncio.sleep(0 if due is None else max(0.0, due - self.time()))
 
@@ -220,10 +223,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.extend(handles)
 
     def timer_cancelled(self) -> None:
-        """Count a timer that was cancelled; it is dropped later."""
+        """Count a cancelled timer, which is dropped later."""
         self._cancelled_timers += 1
 
-    # -- asyncio's loop, without sockets, other threads and debugging: a run spends much of its time here ----
+    # -- overrides of asyncio's loop without sockets, threads and debugging: a run spends much time here ----
 
     def call_soon(  # type: ignore[override]  # typeshed ties arguments to the callback
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -252,7 +255,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.clock.now_s + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """Turn until the loop is to stop: pass over time when nothing is ready, then run what is ready."""
+        """Run turns until the loop is stopped: if nothing is ready, jump to the next timer; then run what is
+        ready.
+        """
         clock, ready, scheduled, process_of = self.clock, self._ready, self._scheduled, _PROCESS
         while True:
             self.iterations += 1
@@ -272,7 +277,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     self._cancelled_timers -= 1
                 else:
                     ready.append(handle)
-            # Callbacks that these make ready run in the next turn.
+            # Callbacks that become ready in this turn run in the next one.
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled:
@@ -314,7 +319,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heappop(scheduled)[2]._scheduled = False
 
     def _write_to_self(self) -> None:
-        """Do nothing: no other thread waits for the loop."""
+        """Do nothing: there is no other thread that would have to wake the loop."""
 
     def run_in_executor(self, *args: Any) -> NoReturn:  # type: ignore[override]
         raise RuntimeError("a simulated loop has no threads: use Runtime.threads")
