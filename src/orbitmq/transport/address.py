@@ -1,4 +1,4 @@
-"""Addresses as the protocol writes them."""
+"""Reads the addresses of other hosts, with the errors of the transport."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Split "host:port", see :mod:`orbitmq.wire.addresses`.
 
     Raises:
-        ConnectError: the text is not of that form.
+        ConnectError: the text does not have that form.
     """
     try:
         return addresses.split(address)

@@ -1,8 +1,8 @@
-"""The audit log of a server: who has changed what, and who was refused.
+"""The audit log of a server: the changes that users made, and the requests that were refused.
 
-One JSON object a line. A change is on the disk before it is made: while the disk refuses the line, the change
-is refused. Refusals have lines of their own, few enough that strangers neither fill the disk nor push the
-changes out of the files.
+Each line is one JSON object. The line of a change is on the disk before the change is made: if the disk
+refuses the line, the change is refused. The lines of refusals are limited in number, so that clients without
+rights neither fill the disk nor push the changes out of the kept files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Kinds of refusals in one period. A day of refusals is about 30 MB, with the longest names 100 MB.
+# The most kinds of refusals with separate lines in one period. A day of refusals then has about 30 MB, and
+# 100 MB with the longest names.
 MAX_REFUSALS: Final = 20
 PERIOD_S: Final = 60.0
 STOP_S: Final = 2.0
-# Changes that wait for the disk at a time, each for one or two writes. Refusals have the same limit.
+# The most changes that wait for the disk at a time, each for one or two writes. Refusals have the same limit.
 MAX_WAITING: Final = 100
 PERMITTED, MADE, FAILED, REFUSED = "permitted", "made", "failed", "refused"
 
@@ -44,11 +45,11 @@ Make: TypeAlias = Callable[[], Command | Awaitable[Command | None] | None]
 
 @dataclass(frozen=True, slots=True)
 class AuditPlace:
-    """Where the lines go.
+    """The files of the audit log.
 
     Attributes:
-        path: the file.
-        max_bytes: from which size on the file is renamed and another begun; 0: another program renames it.
+        path: the file that gets the lines.
+        max_bytes: the size at which the file is renamed and a new one begun; 0 if another program renames it.
         backups: how many renamed files are kept.
     """
 
@@ -62,9 +63,9 @@ class AuditRefusal:
     """One kind of refusal.
 
     Attributes:
-        claimed: the user that the request names; empty: none.
-        origin: the host.
-        request: the code of the request, or the name of a gRPC call or a link.
+        claimed: the user that the request names; empty without one.
+        origin: the client's host.
+        request: the code of the request, or the name of a gRPC call or a connection between brokers.
         why: the remark of the refusal.
     """
 
@@ -74,7 +75,7 @@ class AuditRefusal:
     why: str
 
     def plain(self) -> dict[str, Any]:
-        """As a line shows it."""
+        """The fields of the refusal in a line."""
         if isinstance(self.request, int):
             what: dict[str, Any] = {"code": self.request, "request": name_of(self.request)}
         else:
@@ -88,7 +89,7 @@ class Audit:
     The file is opened for each line, so that logrotate may rename it at any time.
 
     Args:
-        sights: names the targets of changes.
+        sights: describes the targets of changes, and their state.
     """
 
     def __init__(self, runtime: Runtime, place: AuditPlace, sights: Sights) -> None:
@@ -118,7 +119,7 @@ class Audit:
         self._background.spawn(every(self._runtime.clock, PERIOD_S, self._count), "count refusals")
 
     async def stop(self) -> None:
-        """Write what is counted, unless the disk hangs."""
+        """Write the counted refusals, unless the disk hangs."""
         await self._background.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
@@ -133,14 +134,14 @@ class Audit:
     async def change(
         self, command: Command, sender: Sender | None, origin: str, make: Make
     ) -> Command | None:
-        """The answer of ``make`` to a request that is in :data:`CHANGES`, written down before and after.
+        """The answer of ``make`` to a request in :data:`CHANGES`, with a line before and after the change.
 
         Args:
-            sender: of the request; None: it is not signed.
+            sender: the sender of the request; None if the request is not signed.
             origin: the peer's address.
 
         Raises:
-            RemotingError: the audit log cannot be written, so ``make`` is not called; or as of ``make``.
+            RemotingError: the audit log cannot be written, so ``make`` is not called; or ``make`` raised it.
         """
         self._number += 1
         who: dict[str, Any] = {"event": "change", "id": self._number, **_names(sender, origin)}
@@ -150,7 +151,7 @@ class Audit:
         if "target" in about:
             who["target"] = about["target"]
         state = self._sights.state(command)
-        # Another change may have been made since the look for the first line.
+        # Another change may have been made since the state was read for the first line.
         seen = {} if state == about.get("before") else {"before": state}
         try:
             answer = make()
@@ -170,10 +171,10 @@ class Audit:
         return answer
 
     async def _before(self, line: dict[str, Any]) -> None:
-        """Write the line of a change that is to be made.
+        """Write the line before a change.
 
         Raises:
-            RemotingError: it cannot be written, so the change is refused.
+            RemotingError: the line cannot be written, so the change is refused.
         """
         if self._waiting >= MAX_WAITING:
             raise RemotingError(
@@ -198,11 +199,11 @@ class Audit:
     # -- refusals ----------------------------------------------------------------------------------------
 
     def refused(self, refusal: AuditRefusal) -> None:
-        """Write down a refusal: the first of its kind at once, more of them as a count, once a minute."""
+        """Write a refusal: the first of its kind at once, further ones as a count, once a minute."""
         if refusal in self._refused:
             self._refused[refusal] += 1
         elif len(self._refused) < MAX_REFUSALS and len(self._background) < MAX_WAITING:
-            # The count is of those behind the first, which has a line of its own.
+            # The count begins after the first refusal, which has its own line.
             self._refused[refusal] = 0
             self._background.spawn(self._tell([self._line_of(refusal, 1)]), "write a refusal")
         else:
@@ -212,7 +213,7 @@ class Audit:
         await self._tell(self._counted())
 
     def _counted(self) -> list[dict[str, Any]]:
-        """The lines about the period that ends: a count of each kind that came again, and of the rest."""
+        """The lines for the period that ends: the counts of repeated kinds, and the count of other kinds."""
         lines = [self._line_of(refusal, count) for refusal, count in self._refused.items() if count]
         if self._others:
             lines.append({"event": "other refusals", "count": self._others, "verdict": REFUSED})
@@ -226,7 +227,7 @@ class Audit:
     # -- the file ----------------------------------------------------------------------------------------
 
     async def _tell(self, entries: list[dict[str, Any]]) -> None:
-        """Write what has happened already; while the disk refuses it, the log of the server says so."""
+        """Write lines about past events; if the disk refuses them, the server's log gets a warning."""
         if entries:
             try:
                 await self._append(entries)

@@ -20,9 +20,9 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame, encode_head
 
 # Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
 SEND_BYTES = 256 * 1024
-# Pieces from this size on are sent from where they lie.
+# Pieces of at least this size are sent without being copied.
 UNJOINED_FROM_BYTES = 32 * 1024
-# What is received before the length of a long frame is known, and copied then; the rest of it is not.
+# The receive buffer. Of a long frame, only the part received before its length is known is copied from it.
 BUFFER_BYTES = 2 * OWN_BUFFER_FROM_BYTES
 
 Opener: TypeAlias = Callable[[str, int, float], Stream]
@@ -33,18 +33,19 @@ Bodies: TypeAlias = "dict[int, memoryview]"
 class BlockingConnection:
     """One connection. Not for use by several threads at a time; it does not reconnect.
 
-    After a ConnectionLostError it is closed. After a RequestTimeoutError it can be used on, unless a request
-    was sent by half (then it is closed too); answers that come late are dropped. Requests that the server
-    sends are ignored.
+    After a ConnectionLostError it is closed. After a RequestTimeoutError it stays usable, unless a request
+    was sent only in part, which closes it; late answers are dropped. Requests that the server sends are
+    ignored.
 
     Args:
         address: "host:port".
-        timeout_ms: for the connect, and for requests that name no other.
-        identity: who the client is for the server.
-        allocate: memory for a long answer, of any content.
+        timeout_ms: the time for connecting, and for requests that name no other.
+        identity: the client's keys and TLS.
+        allocate: returns memory for a long answer; its content does not matter.
 
     Raises:
-        ConnectError: no connection; TlsError: no TLS with the server.
+        ConnectError: no connection could be made.
+        TlsError: no TLS with the server.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class BlockingConnection:
         self._outbox: deque[Buffer] = deque()
         self._unsent = memoryview(b"")
         self._posted = 0
-        # A request's waiter is its place among the answers.
+        # The waiter of a request is the index of its answer, or its number from submit().
         self._protocol: RemotingConnection[int] = RemotingConnection(
             Opaques(), memoryview(bytearray(BUFFER_BYTES)), max_frame_bytes, allocate=allocate
         )
@@ -90,18 +91,20 @@ class BlockingConnection:
         self.close()
 
     def request(self, command: Command, timeout_ms: int | None = None) -> Command:
-        """Send one request and wait for its answer, whatever its code. ``command`` gets its opaque here.
+        """Send one request and return its answer, whatever its code. ``command`` gets its opaque here.
 
         Raises:
-            ConnectionLostError: the connection is closed or broke; the server may have done the work.
+            ConnectionLostError: the connection is closed or broke; the server may have carried out the
+                request.
             RequestTimeoutError: no answer in time.
         """
         return self.request_many((command,), timeout_ms)[0]
 
     def request_many(self, commands: Sequence[Command], timeout_ms: int | None = None) -> list[Command]:
-        """Send all requests at once and wait for all answers; they come back in the order of the requests.
+        """Send all requests at once and return all answers, in the order of the requests.
 
-        The time is for all together. Errors as with :meth:`request`, for the whole.
+        The time is for all together. The errors are those of :meth:`request`; one of them discards all
+        answers.
         """
         if self.closed:
             raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
@@ -125,7 +128,7 @@ class BlockingConnection:
         """Send a request that gets no answer.
 
         Raises:
-            ConnectionLostError, RequestTimeoutError: it was not sent as a whole.
+            ConnectionLostError, RequestTimeoutError: the request was not sent, or only in part.
         """
         if self.closed:
             raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
@@ -138,13 +141,15 @@ class BlockingConnection:
         self._exchange(deque((encode_frame(command),)), [], deadline, timeout_ms)
 
     def submit(self, command: Command, body: Buffer | None = None) -> int:
-        """Put a request on its way without waiting; :meth:`poll` sends it and gives the answer.
+        """Queue a request without waiting; :meth:`poll` sends it and returns the answer.
 
+        Not to be mixed with :meth:`request` on one connection.
         Args:
-            body: sent instead of the command's own from where it lies, unchanged until its answer is there.
 
+            body: sent instead of the command's body, without a copy; must not change until the answer is
+                there.
         Returns:
-            The number under which the answer comes. Not to be mixed with :meth:`request`.
+            The number under which :meth:`poll` returns the answer.
         """
         self._posted += 1
         self._protocol.expect(self._protocol.number(command), self._posted)
@@ -156,18 +161,18 @@ class BlockingConnection:
         return self._posted
 
     def poll(self, timeout_s: float = 0.0, bodies: Bodies | None = None) -> dict[int, Command]:
-        """Send what the socket takes of the posted requests, and receive what has come.
+        """Send as much of the queued requests as the socket takes, and receive answers.
 
         Args:
-            timeout_s: how long to wait when there is nothing to do.
-            bodies: takes the bodies of long answers, where they were received; their commands have none.
+            timeout_s: how long to wait if nothing can be sent or received.
+            bodies: gets the bodies of long answers without a copy; the commands of these answers have none.
 
         Returns:
-            The answers that are complete, by the numbers of :meth:`submit`.
+            The complete answers, by the numbers of :meth:`submit`.
 
         Raises:
             ConnectionLostError: the connection is closed or broke; requests without an answer may have been
-                done.
+                carried out.
         """
         if self.closed:
             raise ConnectionLostError(f"connection to {self.address} is closed", self.address)
@@ -184,11 +189,11 @@ class BlockingConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether the server has not closed the connection as far as can be seen now."""
+        """Whether the connection is open, as far as the received bytes show."""
         if self.closed:
             return False
         try:
-            # Late answers may have come; only the end of the stream shows that it is dead.
+            # Late answers may have come; only the end of the stream shows that the connection is dead.
             self._receive([])
         except (OSError, FrameError):
             self.close()
@@ -201,7 +206,7 @@ class BlockingConnection:
             self._stream.close()
 
     def _lost(self, error: OSError | FrameError) -> ConnectionLostError:
-        """Close, and the error that says why."""
+        """Close the connection; returns the error with the reason."""
         self.close()
         hint = ""
         if isinstance(error, OtherProtocolError) and error.first == TLS_ALERT:
@@ -223,7 +228,7 @@ class BlockingConnection:
     def _send_and_receive(
         self, frames: deque[Buffer], answers: list[Command | None], deadline: float, timeout_ms: int
     ) -> None:
-        """Send and receive by turns: a server that stops reading until we read must not block us."""
+        """Send and receive by turns: a server may stop reading until this side reads its answers."""
         rest = memoryview(b"")
         while True:
             rest = self._send(frames, rest)
@@ -240,7 +245,7 @@ class BlockingConnection:
             self._receive(answers)
 
     def _send(self, frames: deque[Buffer], rest: memoryview) -> memoryview:
-        """Send until the socket is full; what is left of the piece being sent."""
+        """Send until the socket is full; returns the unsent part of the last piece."""
         while True:
             if not len(rest):
                 if not frames:

@@ -39,7 +39,7 @@ MAX_IN_FLIGHT = 65535  # NettySystemConfig.CLIENT_ASYNC_SEMAPHORE_VALUE and CLIE
 
 
 class ClientConnection(Connection):
-    """One server, as the client sees it. ``address`` is the name it was asked for by."""
+    """A connection to one server. ``address`` is the text by which the caller named the server."""
 
     __slots__ = ("_client", "address")
 
@@ -50,7 +50,7 @@ class ClientConnection(Connection):
 
     @property
     def session(self) -> ssl.SSLObject | None:
-        """Its TLS session; ``None``: it has ended, or does not speak TLS."""
+        """The connection's TLS session; ``None`` if the connection has ended or does not speak TLS."""
         if self._transport is None:
             return None
         session: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
@@ -94,16 +94,16 @@ class RemotingClient:
     """Sends requests to any number of servers.
 
     Args:
-        identity: the keys with which the client shows who it is.
-        handle: called with (connection, command) for requests that servers send; as the server's handler.
-            Without it they are answered REQUEST_CODE_NOT_SUPPORTED.
-        max_async: requests that wait for an answer at a time (AS-01).
-        max_oneway: one-way requests that are being written at a time (AS-02).
-        on_lost: called with the address when a connection ends that nobody here closed.
+        identity: the client's keys and TLS.
+        handle: called with (connection, command) for requests that servers send, like a server's handler.
+            Without it such requests are answered REQUEST_CODE_NOT_SUPPORTED.
+        max_async: the most requests that wait for an answer at a time (AS-01).
+        max_oneway: the most one-way requests that are being written at a time (AS-02).
+        on_lost: called with the address when a connection ends that this client did not close.
 
     Attributes:
-        runtime: the machine.
-        identity: the keys with which the client shows who it is.
+        runtime: the client's clock, network and machine.
+        identity: the client's keys and TLS.
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class RemotingClient:
         self._oneways = Line(max_oneway)
         self._on_lost = on_lost
         self._closed = False
-        # Chosen by use_here() or the first request; connections belong to it.
+        # The event loop of all connections: that of use_here() or of the first request.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(self, address: str, command: Command, timeout_ms: int) -> Command:
-        """Send a request to ``address`` ("host:port") and wait for its answer, whatever its code.
+        """Send a request to ``address`` ("host:port") and return its answer, whatever its code.
 
-        ``command`` gets its opaque here. The time covers the connect and all waiting.
+        ``command`` gets its opaque here. The time covers connecting and all waiting.
 
         Raises:
-            ConnectError: no connection; nothing was sent.
+            ConnectError: no connection could be made; nothing was sent.
             ConnectionLostError: the connection ended before the answer came.
             RequestTimeoutError: no answer within ``timeout_ms``.
             TooManyRequestsError: ``max_async`` requests wait already, and there is no time to wait.
@@ -157,7 +157,7 @@ class RemotingClient:
             if connection is None or connection.closed or connection.write_paused:
                 connection = await self._ready(address, deadline)
             future = connection.begin(command, deadline)
-            # The opaque is noted now: a command that its caller sends twice at a time has another one later.
+            # The opaque is kept: a caller that sends the command again meanwhile gives it another one.
             opaque = command.opaque
             try:
                 return await future
@@ -167,10 +167,10 @@ class RemotingClient:
             line.leave()
 
     async def oneway(self, address: str, command: Command, timeout_ms: int) -> None:
-        """Send a request that gets no answer. Returns when it is handed to the connection.
+        """Send a request that gets no answer. Returns when the connection has taken the request.
 
         Raises:
-            ConnectError, ConnectionLostError, RequestTimeoutError, TooManyRequestsError: it was not sent.
+            ConnectError, ConnectionLostError, RequestTimeoutError, TooManyRequestsError: nothing was sent.
             ClientStateError: an earlier request was made in another event loop.
         """
         loop = asyncio.get_running_loop()
@@ -189,19 +189,19 @@ class RemotingClient:
             line.leave()
 
     async def certificate_end_ms(self, address: str, timeout_ms: int) -> int:
-        """When the TLS certificate of a server ends, in milliseconds since the epoch; it is connected to.
+        """When the TLS certificate of a server expires, in milliseconds since the epoch, by a new connection.
 
         Raises:
-            TlsError: its certificate is not accepted, or it does not speak TLS.
-            TransportError: it cannot be reached.
-            ValidationError: this client does not speak TLS, or the address is none.
+            TlsError: the server's certificate is not accepted, or the server does not speak TLS.
+            TransportError: the server cannot be reached.
+            ValidationError: this client does not speak TLS, or the text is not an address.
         """
         if self._tls is None:
             raise ValidationError("TLS is off: give tls=Tls(ca=...)")
         from orbitmq.runtime.client_tls import valid_until_ms
 
         self.use_here()
-        # A connection of its own: one that is kept may be older than the certificate.
+        # A new connection, since an open one may be older than the server's certificate.
         connection = await self._dialled(address, min(self._connect_timeout_s, timeout_ms / 1000))
         try:
             session = connection.session
@@ -230,8 +230,7 @@ class RemotingClient:
         return address in self._connections
 
     async def ip_of(self, address: str) -> str:
-        """The peer address of connections from that server, whose host may be a name; the name itself if it
-        cannot be resolved."""
+        """The IP address of a server whose host may be a name; the name itself if it cannot be resolved."""
         host, _ = parse_address(address)
         try:
             return await self.runtime.network.resolve(host)
@@ -239,16 +238,16 @@ class RemotingClient:
             return host
 
     def drop_connection(self, address: str) -> None:
-        """End the connection to one address, if there is one, and all that waits for its answers.
+        """End the connection to one address, if there is one; requests that wait for its answers fail.
 
-        The next request opens another.
+        The next request opens a new connection.
         """
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.abort()
 
     async def close(self) -> None:
-        """Close all connections; what waits for an answer fails with ConnectionLostError."""
+        """Close all connections; requests that wait for an answer fail with ConnectionLostError."""
         self._closed = True
         tasks = list(self._connecting.values())
         for task in tasks:
@@ -258,7 +257,7 @@ class RemotingClient:
         self._connections.clear()
 
     def lost(self, connection: ClientConnection) -> None:
-        """A connection tells that it is gone."""
+        """Forget a connection that has ended."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
             if self._on_lost is not None and not self._closed:
@@ -267,7 +266,7 @@ class RemotingClient:
     # -- opening ---------------------------------------------------------------------------------------
 
     async def _ready(self, address: str, deadline: float) -> ClientConnection:
-        """An open connection whose peer reads; the slow path of every request."""
+        """An open connection whose peer reads: the path of requests that have to connect or to wait."""
         loop = asyncio.get_running_loop()
         while True:
             connection = self._connections.get(address)
@@ -298,7 +297,7 @@ class RemotingClient:
                 raise ConnectionLostError("this client was closed", address) from None
             raise
         except TransportError as error:
-            # Every caller gets an exception of its own: one object would collect all their tracebacks.
+            # Every caller gets a new exception: a shared object would collect the tracebacks of all callers.
             raise type(error)(str(error), address) from error.__cause__
 
     def _connect_ended(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
@@ -312,7 +311,7 @@ class RemotingClient:
         return connection
 
     async def _dialled(self, address: str, timeout_s: float) -> ClientConnection:
-        """A new connection, not yet among those that are kept."""
+        """A new connection, which the client does not keep yet."""
         host, port = parse_address(address)
 
         def factory() -> ClientConnection:
@@ -339,14 +338,14 @@ class RemotingClient:
             _, connection = await network.connect(factory, host, port)
             assert isinstance(connection, ClientConnection)
             return connection
-        # Imported with the first such connection: most clients and servers never need this module.
+        # Imported for the first connection with TLS: most clients and servers never need this module.
         from orbitmq.runtime.tls import ClientTlsLayer
 
         connection = factory()
         try:
             layer = ClientTlsLayer(tls, connection, address, host)
         except ValidationError as error:
-            # A file is gone, or only half of a new certificate and key is there.
+            # A file is missing, or only one of a new certificate and its key has been written.
             raise TlsError(f"no TLS with {address}: {error}", address) from error
         transport, _ = await network.connect(lambda: layer, host, port)
         try:
@@ -363,7 +362,7 @@ async def _admitted(line: Line, deadline: float, address: str) -> None:
     """Wait in ``line`` until ``deadline`` (time of the event loop).
 
     Raises:
-        TooManyRequestsError: no time left to wait (AS-01).
+        TooManyRequestsError: there is no time left to wait (AS-01).
         RequestTimeoutError: none of the requests in flight ended in time (AS-01).
     """
     if deadline <= asyncio.get_running_loop().time():

@@ -1,7 +1,7 @@
-"""One connection on the event loop: moves the bytes and the timers of a sans-IO connection.
+"""One connection on the event loop, the common part of a server's and a client's connections.
 
-What the server's side and the client's side have in common. Frames, opaque numbers and the answers that are
-waited for are the business of :class:`orbitmq.wire.connection.RemotingConnection`.
+It moves bytes and runs timers for a :class:`orbitmq.wire.connection.RemotingConnection`, which cuts frames,
+numbers requests and matches answers to them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ CLOSE_GRACE_S = 1.0
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Frames in, frames out, requests and their answers. Made by the server and the client of this room.
+    """A connection that receives and sends frames, and handles requests. Servers and clients have subclasses.
 
     Attributes:
-        remote, local: (host, port) of both ends.
-        closed: nothing more can be sent.
+        remote, local: (host, port) of the peer's end and of this end.
+        closed: whether nothing more can be sent.
         active: set on every read and write, cleared by the check for idle connections.
     """
 
-    # A server has ten thousand of these.
+    # Slots save memory: a server has ten thousand connections.
     __slots__ = (
         "_corked",
         "_drained",
@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
 
     get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]  # called by position only
 
-    # A server stops reading from a peer that does not read; a client must not, or both would wait for ever.
+    # A server stops reading from a peer that does not read. If a client did so too, both would wait for ever.
     pauses_reading = False
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -78,19 +78,19 @@ class Connection(asyncio.BufferedProtocol):
             hook=endpoint.on_chunk,
             owner=self,
         )
-        # The event loop asks for the buffer before every read: no call in between.
+        # The event loop calls this before every read, so it is the engine's method itself.
         self.get_buffer = self._protocol.room
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._flush_planned = False
         self._corked = False
         self._write_paused = False
-        # How the connection was lost, for error texts.
+        # The reason for the connection's loss, for error texts.
         self._why = ""
         self._drained: asyncio.Future[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = NEVER
-        # Dicts keep an order; the order of a set would differ from run to run.
+        # A dict, as its order is the same in every run of a simulation; a set's is not.
         self._tasks: dict[asyncio.Future[Answer], None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self.closed = False
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def why(self) -> str:
-        """How the connection was lost, as the end of a sentence; empty when that is not known."""
+        """The reason for the connection's loss, as the end of a sentence; empty if it is unknown."""
         return self._why
 
     @property
@@ -127,8 +127,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
-        # Records have no place for the zone of a link-local address ("fe80::1%eth0").
-        # Ten thousand connections come from few hosts, and most to one of our addresses.
+        # The zone of a link-local address ("fe80::1%eth0") is cut off: records have no place for it. Ten
+        # thousand connections come from few hosts to few addresses of this server, so the texts are shared.
         self.remote = (sys.intern(str(peer[0]).partition("%")[0]), int(peer[1]))
         self.local = self._endpoint.shared((str(own[0]), int(own[1])))
         self._transport.set_write_buffer_limits(high=self._limits.high_water_bytes)
@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
 
     def hand_over(self, first: bytes, received: bytes) -> bool:
-        """Let another protocol have the transport, when there is one that begins with ``first``."""
+        """Pass the transport to the protocol that begins with ``first``; False if this side serves none."""
         return False
 
     def _refuse(self, reason: str, detail: str) -> None:
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- handling --------------------------------------------------------------------------------------
 
     def dispatch(self, command: Command) -> None:
-        """Handle one received command: an answer ends the wait for it, a request goes to the handler."""
+        """Handle one received command: an answer goes to the request's waiter, a request to the handler."""
         if command.flag & FLAG_RESPONSE:
             future = self._protocol.answered(command)
             if future is None:
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self.handle_with(handle, command)
 
     def handle_with(self, handle: Handler, command: Command) -> None:
-        """Give a request to this handler, and send its answer."""
+        """Call this handler with a request, and send its answer."""
         try:
             result = handle(self, command)
         except Exception as error:
@@ -289,9 +289,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- sending ---------------------------------------------------------------------------------------
 
     def send(self, command: Command) -> None:
-        """Queue one command as it is. What is queued in one iteration of the loop goes out in one write.
+        """Queue one command as it is. All commands queued in one iteration of the event loop form one write.
 
-        Dropped when the connection is closed: the other side is gone.
+        A command for a closed connection is dropped.
         """
         if self.closed:
             return
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
 
     def write(self, data: bytes) -> None:
-        """Write whole encoded frames at once. Dropped when the connection is closed."""
+        """Write whole encoded frames at once; frames for a closed connection are dropped."""
         if self._out:
             self._flush()
         transport = self._transport
@@ -318,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("it does not read", f"{queued} bytes are queued for it")
 
     def write_parts(self, parts: list[Buffer]) -> None:
-        """Write whole encoded frames that lie in several places, which may change after the call."""
+        """Write whole encoded frames from several buffers, which may change after the call."""
         if self._out:
             self._flush()
         transport = self._transport
@@ -351,10 +351,10 @@ class Connection(asyncio.BufferedProtocol):
         self.send(command)
 
     async def request(self, command: Command, timeout_ms: int) -> Command:
-        """Send a request and wait for its answer, whatever its code.
+        """Send a request and return its answer, whatever its code.
 
         Raises:
-            ConnectionLostError: the connection is closed, or closes meanwhile.
+            ConnectionLostError: the connection is closed, or ends before the answer.
             RequestTimeoutError: no answer within ``timeout_ms``.
         """
         future = self.begin(command, self._loop.time() + timeout_ms / 1000)
@@ -365,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
             self._protocol.forget(opaque)
 
     def begin(self, command: Command, deadline: float) -> asyncio.Future[Command]:
-        """Send a request; the future of its answer fails at ``deadline`` (time of the event loop).
+        """Send a request; returns the future of its answer, which fails at ``deadline`` (event loop's time).
 
         The caller calls :meth:`forget` with the command's opaque when it stops waiting.
         """
@@ -395,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expiry = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Fail what is overdue. One timer serves all requests; it runs when the earliest may be due."""
+        """Fail the overdue requests. One timer serves all requests, set to the earliest deadline."""
         self._expiry = None
         self._expiry_at = NEVER
         now = self._loop.time()
@@ -411,7 +411,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def write_paused(self) -> bool:
-        """Whether enough is queued that a sender should wait in :meth:`drain`."""
+        """Whether so many bytes are queued that a sender should wait in :meth:`drain`."""
         return self._write_paused
 
     async def drain(self) -> None:
@@ -435,7 +435,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def resting(self) -> bool:
-        """Whether it is not read for another reason than that the peer does not read."""
+        """Whether the connection is not read for a reason other than a peer that does not read."""
         return False
 
     def _read_on(self) -> None:
@@ -449,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained = None
 
     def close(self) -> None:
-        """Close after what is queued has been sent."""
+        """Close the connection after the queued bytes have been sent."""
         if self._out:
             self._flush()
         self.closed = True
@@ -458,7 +458,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fail_pending(" (closed on this side)")
 
     def abort(self) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close the connection at once; queued bytes are dropped."""
         self.closed = True
         self._out.clear()
         if self._transport is not None:
@@ -466,7 +466,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fail_pending(" (closed on this side)")
 
     async def cancel_handling(self) -> None:
-        """Stop the requests still being handled and wait for their end."""
+        """Cancel the requests that are being handled, and wait for their end."""
         # A handler that closes the connection must not wait for itself.
         tasks = [task for task in self._tasks or () if task is not asyncio.current_task()]
         for task in tasks:
@@ -475,7 +475,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def close_all(connections: Iterable[Connection]) -> None:
-    """Stop what is being handled, close, and return when all are gone; forced after a second."""
+    """Cancel requests being handled, close the connections and wait for their end; forced after a second."""
     every = list(connections)
     for connection in every:
         await connection.cancel_handling()

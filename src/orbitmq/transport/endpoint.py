@@ -1,5 +1,5 @@
-"""What the connections of one server or one client share: the handler of requests, limits, the buffer that
-all of them read into, opaque numbers, and the count of requests that failed.
+"""The state that all connections of one server or one client share: the handler of requests, the limits, the
+read buffer, the series of opaque numbers, and the counts of failed requests.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.transport")
 
-# Requests and answers with unknown codes are counted under this one.
+# The code under which requests and answers with unknown codes are counted.
 OTHER = -1
 REQUESTS, RESPONSES = frozenset(RequestCode), frozenset(ResponseCode)
-# Answers that are no failures: success, and that something is not there, or not yet.
+# The codes of answers that are no failures: success, and answers that something does not exist (yet).
 NO_FAILURES = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -43,13 +43,13 @@ Handler: TypeAlias = Callable[[Any, Command], Answer | Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one connection.
+    """The limits of one connection.
 
     Attributes:
-        max_frame_bytes: longest frame accepted, its length field included.
-        high_water_bytes: bytes queued for a peer from which it counts as slow.
-        max_queued_bytes: bytes queued for a peer at which it is disconnected.
-        max_handling: requests of one connection being handled at a time; more are answered SYSTEM_BUSY.
+        max_frame_bytes: the longest accepted frame, its length field included.
+        high_water_bytes: the number of bytes queued for a peer from which on it counts as slow.
+        max_queued_bytes: the number of bytes queued for a peer at which it is disconnected.
+        max_handling: the most requests being handled at a time; further ones are answered SYSTEM_BUSY.
     """
 
     max_frame_bytes: int = MAX_FRAME_BYTES
@@ -59,10 +59,10 @@ class Limits:
 
 
 class Endpoint:
-    """What the connections of one server or one client share.
+    """The state that all connections of one server or one client share.
 
     Attributes:
-        failures: requests that were not answered with success, by the codes of request and answer.
+        failures: the number of failed requests, by the codes of request and answer.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Endpoint:
         self._local: tuple[str, int] = ("", 0)
 
     def shared(self, local: tuple[str, int]) -> tuple[str, int]:
-        """This local address, as the object that the connection before has if it is the same one."""
+        """This local address; equal to the last connection's, it is returned as the same object."""
         if self._local != local:
             self._local = local
         return self._local

@@ -1,4 +1,4 @@
-"""New connections of a port with TLS: the first byte tells whether a client speaks TLS."""
+"""Takes new connections of a port with TLS: the first byte shows whether the client speaks TLS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
-# How long a connection may take to its first byte where TLS is a must; clients with TLS speak first.
+# How long a connection may take to its first byte where TLS is enforced: a client with TLS sends first.
 FIRST_SECONDS: Final = 10.0
 _FIRST_BYTES = 16 * 1024
 
@@ -22,18 +22,18 @@ MakeProtocol: TypeAlias = Callable[[], asyncio.BufferedProtocol | asyncio.Protoc
 
 
 class Entrance:
-    """Takes connections until it is known whether they speak TLS, and those that do through the handshake.
+    """Holds new connections until their first byte comes, and those with TLS until the handshake is done.
 
     Args:
-        make: the protocol of one connection; its ``connection_made`` is called when the handshake is done, or
-            when the first byte of a connection without TLS has come.
-        log: of what is refused.
-        admits: whether there is room for a new connection of that client (host, port); it says why not.
-        seats: where those that wait are counted.
-        first_s: how long the first byte may take; else as long as where clients speak first.
+        make: makes the protocol of one connection, whose ``connection_made`` is called after the handshake,
+            or after the first byte of a connection without TLS.
+        log: gets a line for each refused connection.
+        admits: whether there is room for a new connection of a client (host, port); logs the reason if not.
+        seats: counts the waiting connections.
+        first_s: how many seconds the first byte may take; 0: :data:`FIRST_SECONDS`.
 
     Attributes:
-        waiting: those that are not with their protocol yet, with the client's address.
+        waiting: the connections that their protocol has not got yet, with the client's host.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Entrance:
         return _FirstByte(self)
 
     def begin(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take a new connection and the bytes that have come on it, if any."""
+        """Take a new connection, and the bytes that were received on it, if any."""
         if not received:
             protocol = self.protocol() if self.enforces else self._make()
             transport.set_protocol(protocol)
@@ -74,7 +74,7 @@ class Entrance:
             transport.abort()
 
     def first(self, transport: asyncio.Transport, received: bytes) -> None:
-        """The first bytes of a connection have come."""
+        """Handle the first bytes of a connection, which show whether it speaks TLS."""
         if received[:1] == TLS:
             self.secure(transport, received)
         elif self.enforces:
@@ -88,8 +88,8 @@ class Entrance:
                 data = feed(protocol, data)
 
     def secure(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Shake hands on a connection whose first bytes begin with TLS's."""
-        # Imported with the first such connection: most servers never need this module.
+        """Begin the TLS handshake on a connection whose first byte is TLS's."""
+        # Imported for the first connection with TLS: most servers never need this module.
         from orbitmq.runtime.tls import TlsLayer
 
         inner = self._make()
@@ -106,24 +106,24 @@ class Entrance:
         )
 
     def enter(self, transport: asyncio.BaseTransport) -> None:
-        """Count a connection that waits."""
+        """Count a connection as waiting."""
         host, _ = client_of(transport)
         self._seats.take(host)
         self.waiting[transport] = host
 
     def leave(self, transport: asyncio.BaseTransport) -> None:
-        """A connection waits no longer: it is gone, or its protocol counts it."""
+        """Stop counting a connection, which has ended, or which its protocol counts."""
         host = self.waiting.pop(transport, None)
         if host is not None:
             self._seats.leave(host)
 
     def refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
-        """Close a connection that is not for this port."""
+        """Close a connection that this port does not serve, with a log line."""
         self._note(transport, kind, text)
         transport.abort()
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the waiting connections."""
         for transport in list(self.waiting):
             cast("asyncio.Transport", transport).abort()
             self.leave(transport)
@@ -134,20 +134,20 @@ class Entrance:
 
 
 def client_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
-    """The other end of a connection, host and port."""
+    """Host and port of a connection's peer."""
     peer = transport.get_extra_info("peername") or ("", 0)
     # Records have no place for the zone of a link-local address ("fe80::1%eth0").
     return str(peer[0]).partition("%")[0], int(peer[1])
 
 
 class _FirstByte(asyncio.BufferedProtocol):
-    """A connection of which nothing has come yet."""
+    """A connection that waits for its first byte."""
 
     def __init__(self, entrance: Entrance) -> None:
         self._entrance = entrance
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # Until the first byte a connection is to cost little; the buffer comes with it.
+        # Grows with the first byte: a connection is to cost little until then.
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong between two hosts. A response with an error code is not an error of the transport."""
+"""The errors of the transport between two hosts. A response with an error code is none of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from orbitmq.runtime.connecting import why_not
 
 
 class TransportError(OrbitError):
-    """Base of all errors of this room. ``address`` is the other side as "host:port"."""
+    """Base of all errors of the transport. ``address`` is the peer as "host:port"."""
 
     def __init__(self, message: str, address: str = "") -> None:
         super().__init__(message)
@@ -19,19 +19,19 @@ class ConnectError(TransportError):
 
 
 class TlsError(ConnectError):
-    """The other side does not speak TLS as it must: the text names the certificate and the cure."""
+    """The TLS handshake with the peer failed: the text names the certificate and the remedy."""
 
 
 class ConnectionLostError(TransportError):
-    """The connection ended before the answer came. The other side may have done the work or not."""
+    """The connection ended before the answer came. The peer may or may not have carried out the request."""
 
 
 class RequestTimeoutError(TransportError):
-    """No answer in time. The other side may have done the work or not."""
+    """No answer came in time. The peer may or may not have carried out the request."""
 
 
 class TooManyRequestsError(TransportError):
-    """The limit of requests in flight was reached and no time was left to wait; nothing was sent."""
+    """The limit of requests in flight was reached, and no time was left to wait; nothing was sent."""
 
 
 class CredentialsError(TransportError):
@@ -39,5 +39,5 @@ class CredentialsError(TransportError):
 
 
 def connect_error(address: str, error: OSError) -> ConnectError:
-    """The error of a connection to ``address`` that the machine could not make."""
+    """The ConnectError for a failed attempt to connect to ``address``."""
     return ConnectError(f"cannot connect to {address}: {why_not(error)}", address)

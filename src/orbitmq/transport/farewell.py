@@ -1,4 +1,4 @@
-"""How a server that speaks no HTTP/2 tells an HTTP/2 client why it closes: a GOAWAY with a sentence."""
+"""Closes the connection of an HTTP/2 client that is not served, with a GOAWAY that has the reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import struct
 from typing import Final, cast
 
-# How long to wait for the client to close: closing while it still sends would lose the sentence.
+# How long the client has to close: if this side closed while the client still sends, the sentence would be
+# lost.
 LINGER_SECONDS: Final = 1.0
 _SETTINGS, _GOAWAY = 4, 7
 _INTERNAL_ERROR: Final = 2
@@ -14,7 +15,7 @@ _IGNORED = bytearray(64 * 1024)
 
 
 class Farewell(asyncio.BufferedProtocol):
-    """Says the sentence, which gRPC's clients show, waits until the client closes, and closes."""
+    """Sends the sentence, which gRPC clients show, waits until the client closes, and closes."""
 
     def __init__(self, sentence: str) -> None:
         self._sentence = sentence
@@ -34,7 +35,7 @@ class Farewell(asyncio.BufferedProtocol):
         return _IGNORED
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes that the client sends meanwhile are dropped."""
+        """Drop the bytes that the client sends before it closes."""
 
     def eof_received(self) -> bool:
         return False
@@ -45,7 +46,7 @@ class Farewell(asyncio.BufferedProtocol):
 
 
 def _frames(sentence: str) -> bytes:
-    """Empty settings, with which a server begins, and a GOAWAY that says why."""
+    """Empty SETTINGS, a server's first frame, and a GOAWAY with the sentence."""
     settings = struct.pack(">HBBBI", 0, 0, _SETTINGS, 0, 0)
     goaway = struct.pack(">II", 0, _INTERNAL_ERROR) + sentence.encode()
     return settings + struct.pack(">HBBBI", *divmod(len(goaway), 256), _GOAWAY, 0, 0) + goaway

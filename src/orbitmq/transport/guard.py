@@ -1,4 +1,4 @@
-"""Asks a server's gate and its protected mode about requests, and logs what they refuse."""
+"""Checks requests by a server's gate and its protected mode, and logs their refusals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from orbitmq.wire.signing import named_user
 
 
 class Guard:
-    """Stands before a server's handlers. Addresses that sign wrongly again and again are slowed.
+    """Checks each request before a server's handlers get it. Addresses with many wrong signatures are slowed.
 
     Args:
-        protected: asked about what no gate has permitted, None: protected mode is off.
-        log: gets one line a second about refusals, at most.
+        protected: checks requests that no gate has permitted; None if protected mode is off.
+        log: gets at most one line a second about refusals.
 
     Attributes:
-        gate: checks keys and rights, None: the server asks nobody for keys.
-        audit: writes down changes and refusals, None: nobody does.
+        gate: checks keys and rights; None if the server requires no keys.
+        audit: writes changes and refusals to the audit log; None without one.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Guard:
     def check(
         self, connection: ServerConnection, command: Command, *, verified: bool = False
     ) -> Sender | None:
-        """Raise unless the sender is permitted to make the request.
+        """Refuse a request that its sender may not make.
 
         Args:
-            verified: its signature was checked when it came.
+            verified: whether the request's signature was checked when it arrived.
 
         Returns:
-            Whose keys or certificate made it; None: nobody's who is served here.
+            The sender whose keys or certificate the request has; None without a known one.
 
         Raises:
             RemotingError: NO_PERMISSION.
-            WireError: a field or body that names what is asked is missing or cannot be read.
+            WireError: a field or body that names the request's target is missing or cannot be read.
         """
         host, certificate = connection.remote[0], connection.certificate
         command.certified = certificate.user
@@ -101,5 +101,5 @@ class Guard:
         return sender
 
     def _wrong(self, host: str) -> float:
-        """A wrong signature came from this address; returns for how long its connection is not read."""
+        """Count a wrong signature from this address; for how many seconds its connection is not read."""
         return 0.0 if self.gate is None else self.gate.slowing.wrong(host, self._clock.monotonic())

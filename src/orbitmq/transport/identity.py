@@ -18,10 +18,11 @@ class Identity:
 
     Attributes:
         credentials: the keys, or a function that is called for each request and returns them.
-        tls: how TLS is spoken; None: it is not.
+        tls: the client's TLS; None without TLS.
 
     Raises:
-        ValidationError: no credentials and no function, or no :class:`Tls`.
+        ValidationError: ``credentials`` is neither credentials nor a function, or ``tls`` is not a
+            :class:`Tls`.
     """
 
     credentials: CredentialsSource | None = None
@@ -34,18 +35,18 @@ class Identity:
             raise ValidationError(f"tls must be Tls(ca=..., cert=..., key=...), got {self.tls!r:.80}")
 
     def signer(self) -> Signer | None:
-        """Signs the requests; None for a client without keys."""
+        """The signer of the client's requests; None for a client without keys."""
         return None if self.credentials is None else Signer(self.credentials)
 
     def command(self, code: int, fields: dict[str, str]) -> Command:
-        """A request with the name of this identity, as errors show it."""
+        """A request that names this identity's user, for the texts of errors."""
         source = self.credentials
         named = {ACCESS_KEY: source.access_key} if isinstance(source, Credentials) else {}
         return Command(code, {**fields, **named})
 
     @property
     def hint(self) -> str:
-        """A guess why a server closed the connection without an answer."""
+        """A likely reason why a server closed the connection without an answer."""
         if self.tls is None:
             return "; it may ask for TLS: tls=Tls(ca=...)"
         if self.tls.cert is None:
@@ -60,8 +61,8 @@ def sign(signer: Signer, command: Command, address: str, body: Buffer | None = N
     """Sign a request to ``address``.
 
     Raises:
-        CredentialsError: the user's function gave no credentials.
-        FrameError: a field without a UTF-8 form.
+        CredentialsError: the user's function returned no credentials.
+        FrameError: a field has no UTF-8 form.
     """
     try:
         credentials = signer.credentials()

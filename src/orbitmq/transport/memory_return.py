@@ -1,4 +1,4 @@
-"""Gives memory back to the machine after many clients have left."""
+"""Gives free memory back to the operating system after many clients have disconnected."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Final
 
 from orbitmq.runtime.seam import Runtime
 
-# Those that leave together do so within this time.
+# Clients that disconnect together do so within this time.
 DELAY_S: Final = 3.0
 
 
 class MemoryReturn:
-    """Waits until those that leave have left. The work is done by a thread: it takes a millisecond per MB."""
+    """Gives memory back some seconds later, when all these clients have gone. A thread does the work, which
+    takes a millisecond per MB."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._planned = False
 
     def plan(self) -> None:
-        """Many have left: give back what is free soon."""
+        """Give free memory back after :data:`DELAY_S`."""
         if not self._planned:
             self._planned = True
             asyncio.get_running_loop().call_later(DELAY_S, self._begin)

@@ -1,4 +1,4 @@
-"""The addresses of the name servers: listed once, or asked for again and again (address server, DNS)."""
+"""The addresses of the name servers, from a fixed list or a source that is fetched repeatedly (web, DNS)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAX_ADDRESSES = 100
 class NameServerList:
     """The last known addresses.
 
-    A fetch that fails leaves them as they are and is logged once, until one succeeds.
+    A failed fetch leaves them as they are. Only the first failure after a success is logged.
 
     Args:
-        source: where they come from.
+        source: the list of the addresses, or the address server or DNS name that gives them.
 
     Attributes:
-        addresses: ``host:port`` each; empty until the first fetch of a source that has to be asked.
-        problem: why the last fetch failed; empty when it did not.
+        addresses: each is ``host:port``; empty until the first fetch if the source is not a list.
+        problem: why the last fetch failed; empty if it succeeded.
         fetched_s: monotonic time of the end of the last fetch.
     """
 
@@ -40,7 +40,7 @@ class NameServerList:
         self.fetched_s = float("-inf")
 
     async def fetch(self, timeout_s: float = FETCH_TIMEOUT_S) -> bool:
-        """Ask the source now; whether the addresses changed."""
+        """Fetch the addresses from the source; returns whether they changed."""
         source = self.source
         try:
             if isinstance(source, AddressServer):
@@ -67,7 +67,7 @@ class NameServerList:
     async def _listed(self, source: AddressServer, timeout_s: float) -> tuple[str, ...]:
         text = await get_text(self._runtime, source.host, source.port, source.path, timeout_s)
         lines = text.split()
-        # As RocketMQ: what stands behind the first line is no address.
+        # Only the first line has addresses, as in RocketMQ.
         return _checked(several(text.strip().splitlines()[0]) if lines else [])
 
     async def _looked_up(self, source: DnsName, timeout_s: float) -> tuple[str, ...]:

@@ -1,21 +1,21 @@
-"""How long requests were on their way, though the clocks of both ends are apart. Pure.
+"""How long requests were on their way, although the clocks of both ends differ. Pure.
 
-A request says when it was made, by the clock of its sender. The least difference to our clock that a
-connection has shown is how far that clock is behind; what is more is the way.
+A request has the time at which it was made, by its sender's clock. The least difference to this side's clock
+that a connection has shown is how far the sender's clock is behind. A larger difference is time on the way.
 """
 
 from __future__ import annotations
 
-# Clocks of one cluster are not farther apart: the first request of a connection may be late as well.
+# The clocks of one cluster differ by less: a larger difference in the first request means a late request.
 MOST_APART_MS = 60_000
-# From this age on a request counts as late; no server refuses late ones earlier.
+# A request that was on its way longer than this is late. No server refuses a request that is younger.
 LATE_MS = 500
-# When all requests come late for this long, a clock was set.
+# If all requests are late for this long, one of the clocks was set.
 STEP_MS = 1000
 
 
 class PeerClock:
-    """What the requests of one connection tell of the clock at its other end."""
+    """The difference between the clocks of a connection's two ends, as its requests show it."""
 
     __slots__ = ("_behind_ms", "_late_since_ms")
 
@@ -24,13 +24,14 @@ class PeerClock:
         self._late_since_ms: int | None = None
 
     def way_ms(self, made_ms: int, now_ms: int) -> int:
-        """How long a request was on its way.
+        """How long a request was on its way, in milliseconds.
 
-        What counts as late does not depend on how long a request wants to wait: requests of several kinds
-        share a connection, and patient ones must not hide from impatient ones that a clock was set.
+        Whether a request is late does not depend on its own timeout: requests with long and short timeouts
+        share a connection, and the former must not hide from the latter that a clock was set.
 
         Args:
-            made_ms: by the clock of its sender; ``now_ms``: by ours.
+            made_ms: when the request was made, by the sender's clock.
+            now_ms: the time by this side's clock.
         """
         apart = now_ms - made_ms
         if self._behind_ms is None:

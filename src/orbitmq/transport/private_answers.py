@@ -1,4 +1,4 @@
-"""Answers that show secrets only on connections that nobody else can read: over TLS, or from this machine."""
+"""Answers that show secrets only on connections that no third party can read: TLS, or this machine's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ Answers: TypeAlias = Mapping[int, Callable[[Command], A]]
 
 
 class PrivateAnswers(Generic[A]):
-    """The handlers of some request codes, each with one that shows secrets, or without.
+    """The handlers of some request codes, some of them with a second handler that shows secrets.
 
     Args:
-        revealing: handlers that show secrets, in place of ``by_code`` on private connections.
-        behind_proxies: whether clients connect by proxies: then an address of this machine proves nothing.
+        by_code: the handlers that show no secrets.
+        revealing: the handlers that show secrets and replace those of ``by_code`` on private connections.
+        behind_proxies: whether clients connect through proxies: an address of this machine proves nothing
+            then.
     """
 
     def __init__(self, by_code: Answers[A], revealing: Answers[A], *, behind_proxies: bool) -> None:
@@ -28,7 +30,7 @@ class PrivateAnswers(Generic[A]):
 
     @property
     def codes(self) -> list[int]:
-        """The codes of the requests that are answered."""
+        """The codes of the requests that have a handler."""
         return list(self._by_code)
 
     def answer(self, connection: ServerConnection, command: Command) -> A:

@@ -1,7 +1,7 @@
-"""Connections that come through a proxy: its PROXY protocol header tells the client's address.
+"""Takes connections through proxies, whose PROXY protocol header has the client's address.
 
-Only addresses that the operator trusts may send one, and they must: if a proxy could leave its header out, a
-client behind it could send a header of its own.
+Only addresses that the operator trusts may send the header, and they must: if a proxy could leave its header
+out, a client behind it could send a forged one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orbitmq.wire.addresses import joined
 from orbitmq.wire.errors import FrameError
 from orbitmq.wire.proxy_header import MAX_V2_BYTES, parsed
 
-# How long a proxy may take to send its header, which comes before all else.
+# How long a proxy may take to send its header, which comes before all other bytes.
 HEADER_SECONDS: Final = 10.0
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -28,19 +28,19 @@ Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
 def networks_of(text: str) -> tuple[Network, ...]:
-    """The networks of a setting, which were checked when it was read."""
+    """The networks in the text of a setting, which was checked when it was read."""
     return tuple(ipaddress.ip_network(one) for one in text.split(";") if one)
 
 
 class Proxies:
-    """Takes new connections, and those of trusted addresses until their header is whole.
+    """Takes new connections, and holds those of proxies until their header is complete.
 
     Args:
         trusted: the proxies' addresses.
-        seats: where connections without their header yet are counted, in all only.
-        log: of what is refused.
-        then: called with the transport, which gives the client's address, and what has come behind the
-            header. For other connections it is called at once.
+        seats: counts connections whose header is not complete yet, though not by address.
+        log: gets a line for each refused connection.
+        then: called with the transport, which shows the client's address, and the bytes that followed the
+            header. For connections of other addresses it is called at once.
     """
 
     def __init__(self, trusted: Iterable[Network], seats: Seats, log: LogLimiter, then: Taker) -> None:
@@ -56,13 +56,13 @@ class Proxies:
         return _Header(self)
 
     def refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
-        """Close a connection."""
+        """Close a connection, with a log line."""
         client = joined(*client_of(transport))
         self._log.write(logging.WARNING, kind, "disconnecting %s: %s: %s", client, kind, text)
         transport.abort()
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the connections that wait for their header."""
         for transport in list(self.waiting):
             transport.abort()
 
@@ -74,7 +74,7 @@ def _is_in(host: str, networks: tuple[Network, ...]) -> bool:
 
 
 class _Header(asyncio.BufferedProtocol):
-    """A connection whose header, if it has to send one, is not whole."""
+    """A connection that waits for its header to be complete, if its address has to send one."""
 
     def __init__(self, proxies: Proxies) -> None:
         self._proxies = proxies
@@ -142,13 +142,13 @@ class _Header(asyncio.BufferedProtocol):
 
 
 class ProxiedTransport(asyncio.Transport):
-    """The transport of a client behind a proxy: its peer is the client."""
+    """The transport of a client behind a proxy: its peer name is the client's address."""
 
     def __init__(self, below: asyncio.Transport, client: tuple[str, int]) -> None:
         super().__init__()
         self._below = below
         self._client = client
-        # Without a call in between: these are on the path of every message.
+        # The methods of the transport below, without a call in between: every message uses them.
         self.write = below.write  # type: ignore[method-assign]
         self.get_write_buffer_size = below.get_write_buffer_size  # type: ignore[method-assign]
         self.is_closing = below.is_closing  # type: ignore[method-assign]

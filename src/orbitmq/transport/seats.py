@@ -1,28 +1,28 @@
-"""How many connections the ports of one server take: in all, and from one address."""
+"""Limits the connections that the ports of one server take: in all, and from one address."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-# So many connections fewer than there were: their memory is worth to be given back.
+# After a fall of the number of connections by this many, their memory is worth giving back.
 MANY: Final = 1_000
 
 
 def _nothing() -> None:
-    """For servers that give no memory back when many have left."""
+    """The ``on_many_gone`` of servers that give no memory back."""
 
 
 class Seats:
-    """Counts connections, also those that still shake hands.
+    """Counts connections, also those whose TLS handshake is not done.
 
     Args:
-        most: connections in all; 0: no limit.
-        most_of_one: connections from one address; 0: no limit.
-        on_many_gone: called when there are :data:`MANY` fewer than there were.
+        most: the most connections in all; 0: no limit.
+        most_of_one: the most connections from one address; 0: no limit.
+        on_many_gone: called when the number is :data:`MANY` below its highest value.
 
     Attributes:
-        taken: connections now.
+        taken: the number of open connections.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class Seats:
         self._highest = 0
 
     def why_not(self, host: str) -> str:
-        """Why there is no room for another connection from this address; empty: there is room.
+        """Why there is no room for another connection from this address; empty if there is room.
 
         Args:
-            host: the address; empty: not known yet, so it counts in all only.
+            host: the address; empty while it is unknown, so that only the limit in all counts.
         """
         if self._most and self.taken >= self._most:
             return f"all {self._most} connections are in use (maxConnections)"
@@ -48,18 +48,18 @@ class Seats:
         return ""
 
     def of(self, host: str) -> int:
-        """How many connections from this address there are."""
+        """The number of connections from this address."""
         return self._of_hosts.get(host, 0)
 
     def take(self, host: str) -> None:
-        """A connection from this address is there."""
+        """Count a new connection from this address."""
         self.taken += 1
         if self.taken > self._highest:
             self._highest = self.taken
         self._of_hosts[host] = self._of_hosts.get(host, 0) + 1
 
     def leave(self, host: str) -> None:
-        """A connection that was taken is gone."""
+        """Stop counting a connection from this address."""
         self.taken -= 1
         left = self._of_hosts[host] - 1
         if left:

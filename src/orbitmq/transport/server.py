@@ -29,24 +29,25 @@ log = logging.getLogger("orbitmq.transport")
 
 IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
-# A connection's first frame must be whole within this time of its first byte; looked at in steps.
+# The time from the first byte of a connection to the end of its first frame, and how often it is checked in
+# it.
 FIRST_FRAME_SECONDS = 10.0
 FIRST_FRAME_LOOKS = 5
-# Connections that are looked at in one turn of the event loop: closing as many takes about 2 ms.
+# How many connections are checked in one turn of the event loop: closing so many takes about 2 ms.
 LOOKED_AT_ONCE = 100
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 SendCallback: TypeAlias = Callable[["ServerConnection", Command], None]
-# Another protocol on the same port: it is given a transport and what has come on it, and takes both.
+# Serves another protocol on the same port: gets a transport and the bytes received on it.
 Taker: TypeAlias = Callable[[asyncio.Transport, bytes], None]
 
 
 class Watch(Protocol):
-    """Decides how connections without checked keys are treated."""
+    """Decides what connections may send before their client's keys were checked."""
 
     @property
     def guards(self) -> bool:
-        """Whether clients have to show keys: connections opened meanwhile are restrained until they do."""
+        """Whether clients have to show keys: new connections are restrained until they do."""
         ...
 
     def knows(self, command: Command) -> bool:
@@ -54,33 +55,33 @@ class Watch(Protocol):
         ...
 
     def trusts(self, connection: ServerConnection) -> bool:
-        """Whether a new connection may send long requests: its client's certificate names a user."""
+        """Whether a new connection may send long requests at once: its certificate names a user."""
         ...
 
     def pause_s(self, address: str) -> float:
-        """For how long a new connection from this address is not read."""
+        """For how many seconds a new connection from this address is not read."""
         ...
 
     def recheck(self, connection: ServerConnection, command: Command) -> None:
-        """Check again the rights of a request that this connection let pass.
+        """Check the rights of an accepted request again.
 
         Raises:
-            RemotingError: it is not permitted any more.
+            RemotingError: the request is not permitted any more.
         """
         ...
 
 
 class ServerConnection(Connection):
-    """One client, as the server sees it.
+    """The connection of one client.
 
     Attributes:
-        born: a place for the broker to keep the client's address as records have it; empty until it does.
-        caller: a place for the broker to keep whose request it has checked; None until it does.
+        born: the client's address as records have it, which the broker sets; empty until then.
+        caller: the sender of the last checked request, which the broker sets; None until then.
         certificate: the user that the client's certificate names.
-        idle_checks: how often in a row it was found idle.
-        metered: the server's ``on_send`` is called for what it takes.
-        number: how many the server had accepted when this one was opened.
-        secured: it speaks TLS.
+        idle_checks: how many checks in a row found the connection idle.
+        metered: whether the server's ``on_send`` is called for each command sent on it.
+        number: the connection's number in the order in which the server accepted connections.
+        secured: whether it speaks TLS.
     """
 
     __slots__ = (
@@ -124,17 +125,17 @@ class ServerConnection(Connection):
 
     @property
     def clock(self) -> PeerClock:
-        """How far the client's clock is from ours, for requests that say when they were made."""
+        """The difference between the client's and the server's clock, for requests that carry their time."""
         if self._clock is None:
             self._clock = PeerClock()
         return self._clock
 
     def restrain(self, allows_long: Callable[[Command], bool]) -> None:
-        """Take long frames only when this allows it for their header, until :meth:`trust`."""
+        """Until :meth:`trust`, accept a long frame only if this function allows it for the frame's header."""
         self._protocol.restrain(allows_long)
 
     def recheck(self, command: Command) -> None:
-        """Check again the rights of a request that the server let pass.
+        """Check the rights of an accepted request again.
 
         Raises:
             RemotingError: it is not permitted any more.
@@ -142,11 +143,11 @@ class ServerConnection(Connection):
         self._server.recheck(self, command)
 
     def trust(self) -> None:
-        """Take all frames: the client has shown its keys."""
+        """Accept all frames: the client's keys were checked."""
         self._protocol.restrain(None)
 
     def rest(self, seconds: float) -> None:
-        """Pause reading for this time, or longer if set so before; requests that arrived are handled."""
+        """Pause reading for this time, or until a later end set before; received requests are handled."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -165,7 +166,7 @@ class ServerConnection(Connection):
 
     def _rested(self) -> None:
         self._rest = None
-        self.active = True  # it could not send: it was not idle
+        self.active = True  # nothing was read meanwhile, so the client does not count as idle
         if not self._write_paused:
             self._read_on()
 
@@ -173,7 +174,7 @@ class ServerConnection(Connection):
         taker, transport = self._server.taker(self, first), self._transport
         if taker is None or transport is None:
             return False
-        # For the server this connection is gone; the transport is open, and its end is not told here again.
+        # For the server this connection has ended. The transport stays open, and reports its end elsewhere.
         self.connection_lost(None)
         transport.set_protocol(asyncio.Protocol())
         taker(transport, received)
@@ -181,16 +182,16 @@ class ServerConnection(Connection):
 
     @property
     def framed(self) -> bool:
-        """Whether a whole frame has come."""
+        """Whether a complete frame was received."""
         return self._protocol.framed
 
     @property
     def half_framed(self) -> bool:
-        """Whether a frame has begun that is not whole yet."""
+        """Whether a frame was received in part."""
         return self._protocol.half_framed
 
     def end_half_frame(self) -> None:
-        """Close the connection, as its first frame takes too long."""
+        """Close the connection because its first frame takes too long."""
         self._refuse("its first frame does not end", f"not whole within {FIRST_FRAME_SECONDS:g} s")
 
 
@@ -198,24 +199,25 @@ class RemotingServer:
     """Serves the remoting protocol on one port.
 
     Args:
-        handle: called with (connection, command) for every request. Its answer, or what its awaitable
-            gives, is sent; None sends nothing. A RemotingError becomes its code and remark, any other
+        handle: called with (connection, command) for every request. Its answer, or the result of its
+            awaitable, is sent; None sends nothing. A RemotingError becomes its code and remark, any other
             exception SYSTEM_ERROR. Answers to one-way requests are dropped.
         on_open, on_close: called once for every accepted connection.
-        on_send: called with (connection, command) before a command goes to a metered connection.
+        on_send: called with (connection, command) before a command is sent on a metered connection.
         on_chunk: called with (connection, buffer, start, end) for received bytes that begin at a frame
-            border; returns the position up to which it used whole frames. It stops before a frame it does
-            not take: a whole one is then handled the ordinary way (and the hook called again behind it), a
-            part is kept for the next read. The buffer is valid during the call only.
-        seats: how many connections are accepted, shared with the other ports of the server; more are refused
-            with a log line. None: no limit.
-        takers: of connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`); may
-            change at any time.
-        idle_seconds: a connection without any traffic for so long is closed (within a quarter more).
+            border; returns the position up to which it used complete frames. It stops before a frame that it
+            does not take: if that frame is complete, ``handle`` gets it, and the hook is called again for the
+            bytes behind it; an incomplete one is kept for the next read. The buffer is valid only during the
+            call.
+        seats: limits and counts the connections, also those of the server's other ports; further connections
+            are refused with a log line. None: no limit.
+        takers: serve connections that begin with these bytes instead of a frame (:data:`OTHER_PROTOCOLS`);
+            may change at any time.
+        idle_seconds: a connection without any traffic for this time is closed (at most a quarter later).
         proxies: addresses of proxies, whose connections begin with a PROXY protocol header.
-        watch: asked about each connection that is opened.
-        tls: who is served with TLS and without. Its frames come through the same handlers, and other
-            protocols inside TLS to the same takers; without a certificate a taker may have one.
+        watch: decides what each new connection may send before its client's keys were checked.
+        tls: whether clients with and without TLS are served. Frames inside TLS have the same handler, other
+            protocols inside TLS the same takers. Without a certificate a taker of TLS gets the connection.
     """
 
     def __init__(
@@ -252,7 +254,7 @@ class RemotingServer:
         self._accepted = 0
         self._watch = watch
         self._idle_task: asyncio.Task[None] | None = None
-        # Those whose first frame has not come, and at how many looks it had begun.
+        # Connections whose first frame is not complete, and how many checks found it begun.
         self._young: dict[ServerConnection, int] = {}
         self._young_task: asyncio.Task[None] | None = None
         self.tls = tls or ServerTls(runtime)
@@ -269,24 +271,24 @@ class RemotingServer:
 
     @property
     def connections(self) -> frozenset[ServerConnection]:
-        """The connections open now."""
+        """The open connections."""
         return frozenset(self._connections)
 
     @property
     def open(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def failures(self) -> Mapping[tuple[int, int], int]:
-        """Requests that were not answered with success, by the codes of request and answer."""
+        """The number of failed requests, by the codes of request and answer."""
         return self._endpoint.failures
 
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: any free port) and return the port.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or not one of this machine.
         """
         self._accepting = True
         self._listener = await self._runtime.network.listen(self._connection, host, port)
@@ -294,7 +296,7 @@ class RemotingServer:
         return self._listener.port
 
     async def stop(self) -> None:
-        """Stop listening, cancel what is being handled, close all connections (forced after a second)."""
+        """Stop listening, cancel requests being handled, close all connections (forced after a second)."""
         self._accepting = False
         if self._listener is not None:
             await self._listener.close()
@@ -317,7 +319,7 @@ class RemotingServer:
         return ServerConnection(self, self._endpoint)
 
     def taker(self, connection: ServerConnection, first: bytes) -> Taker | None:
-        """The protocol that takes a connection that begins with these bytes; None: there is none."""
+        """The taker of a connection that begins with these bytes; None without one."""
         if first != TLS:
             return self.takers.get(first)
         if connection.secured or self.tls.mode is TlsMode.DISABLED:
@@ -325,9 +327,9 @@ class RemotingServer:
         return self._entrance.secure if self.tls.serves else self.takers.get(first)
 
     def _admits(self, host: str, port: int) -> bool:
-        """Whether there is room for a connection of this client; says so when there is none."""
+        """Whether there is room for a connection of this client; logs the reason if not."""
         if not self._accepting:
-            return False  # accepted in the iteration of the loop in which the server stopped
+            return False  # accepted in the turn of the event loop in which the server stopped
         why = self._seats.why_not(host)
         if why:
             text = "refusing %s: %s"
@@ -337,7 +339,7 @@ class RemotingServer:
         return not why
 
     def opened(self, connection: ServerConnection) -> None:
-        """A connection tells that it is open."""
+        """Count a new connection, or close it if there is no room."""
         if not self._admits(*connection.remote):
             connection.abort()
             return
@@ -357,7 +359,8 @@ class RemotingServer:
         self._notify(self._on_open, connection)
 
     async def _look_at_young(self) -> None:
-        """Close connections whose first frame has been on its way for too long. Silent ones become idle."""
+        """Close connections whose first frame takes too long. Connections without a byte are left to the
+        idle check."""
         while self._young:
             await self._runtime.clock.sleep(FIRST_FRAME_SECONDS / FIRST_FRAME_LOOKS)
             async for connection in in_slices(list(self._young), LOOKED_AT_ONCE):
@@ -375,12 +378,12 @@ class RemotingServer:
             self._watch.recheck(connection, command)
 
     def sending(self, connection: ServerConnection, command: Command) -> None:
-        """A metered connection is about to send a command."""
+        """Call ``on_send`` before a metered connection sends a command."""
         if self._on_send is not None:
             self._on_send(connection, command)
 
     def lost(self, connection: ServerConnection) -> None:
-        """A connection tells that it is gone."""
+        """Forget a connection that has ended."""
         if connection not in self._connections:
             return
         del self._connections[connection]
@@ -397,7 +400,7 @@ class RemotingServer:
             log.exception("%s: connection callback failed", connection.remote_address)
 
     async def _close_idle(self) -> None:
-        """Looks four times in an idle period, so that the path of a message needs no clock."""
+        """Close idle connections. Four checks in an idle period spare every message a look at the clock."""
         while True:
             await self._runtime.clock.sleep(self._idle_seconds / IDLE_CHECKS)
             async for connection in in_slices(list(self._connections), LOOKED_AT_ONCE):

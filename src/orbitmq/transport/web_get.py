@@ -1,4 +1,4 @@
-"""One small text from a web server, over the runtime's network: HTTP/1.0, GET, nothing else."""
+"""Fetches one small text from a web server by HTTP/1.0 GET, over the runtime's network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OK = b"200"
 
 
 class WebError(OrbitError):
-    """The web server gave no text; the message says why."""
+    """The web server gave no text; the message has the reason."""
 
 
 async def get_text(runtime: Runtime, host: str, port: int, path: str, timeout_s: float) -> str:
     """The body of the answer to GET.
 
     Raises:
-        WebError: no answer in time, another status than 200, or no text of at most 64 KiB.
+        WebError: no answer in time, a status other than 200, or a body that is not text of at most 64 KiB.
     """
     where = f"http://{joined(host, port)}{path}"
     answer = _Answer()
@@ -31,7 +31,7 @@ async def get_text(runtime: Runtime, host: str, port: int, path: str, timeout_s:
         async with asyncio.timeout(timeout_s):
             transport, _ = await runtime.network.connect(lambda: answer, host, port)
             try:
-                # 1.0: the body ends with the connection, in one piece.
+                # In HTTP/1.0 the body is not cut into chunks, and ends with the connection.
                 request = f"GET {path} HTTP/1.0\r\nHost: {joined(host, port)}\r\nAccept: */*\r\n\r\n"
                 transport.write(request.encode("ascii"))
                 await answer.ended
@@ -71,7 +71,7 @@ def _content_length(head: bytes) -> int | None:
 
 
 class _Answer(asyncio.Protocol):
-    """Collects what comes until the server closes, or too much has come."""
+    """Collects the answer until the server closes, or the answer is too long."""
 
     def __init__(self) -> None:
         self.data = bytearray()
