@@ -20,7 +20,7 @@ _SEPARATORS = re.compile(r"[;,]")
 _WEB = "http://"
 _DNS = "dns://"
 _WEB_PORT = 80
-# What an HTTP request line can carry as it is.
+# The paths that an HTTP request line can carry without escapes.
 _PATH = re.compile(r"/[!-~]{1,1000}")
 
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
@@ -31,7 +31,7 @@ class AddressError(WireError, ValueError):
 
     Attributes:
         address: the text.
-        hint: what to do, as a clause that begins with a colon, or empty.
+        hint: how to mend the text, as a clause that begins with a colon, or empty.
     """
 
     def __init__(self, address: str, hint: str = "") -> None:
@@ -57,7 +57,7 @@ class AddressServer:
 
 @dataclass(frozen=True, slots=True)
 class DnsName:
-    """A name of which each address is one name server, all with one port (fetchNameSrvAddrByDnsLookup)."""
+    """A DNS name, each of whose addresses is a name server, all at one port (fetchNameSrvAddrByDnsLookup)."""
 
     host: str
     port: int
@@ -66,18 +66,18 @@ class DnsName:
         return f"{_DNS}{joined(self.host, self.port)}"
 
 
-# Where the name servers are: listed here, or to be asked for.
+# The source of the name servers' addresses: a list of them, or a server or name that gives them.
 Source = tuple[str, ...] | AddressServer | DnsName
 
 
 def source(text: str) -> Source:
-    """Name servers as users write them.
+    """Read name servers as users write them.
 
     ``host:port;host:port`` lists them, ``http://host:port/path`` is an address server, ``dns://name:port``
     a name that is looked up.
 
     Raises:
-        AddressError: none of these.
+        AddressError: the text has none of these forms.
     """
     written = text.strip()
     if written.startswith(_DNS):
@@ -102,7 +102,7 @@ def shown(name_servers: Source) -> str:
 
 
 def several(text: str) -> list[str]:
-    """Addresses separated by semicolons or commas, without repetitions; blanks and empty parts are left out.
+    """Read addresses separated by semicolons or commas; repetitions, blanks and empty parts are left out.
 
     Raises:
         AddressError: a part is not an address.
@@ -169,7 +169,7 @@ def is_unspecified(host: str) -> bool:
 
 
 def is_of_one_machine(host: str) -> bool:
-    """Whether a host in its normal form is one machine, to which others can connect; ``True`` for a name."""
+    """Whether a host in its normal form can be one machine's, to which others connect; True for a name."""
     if not is_numeric(host):
         return True
     address = ipaddress.ip_address(host)
@@ -177,7 +177,7 @@ def is_of_one_machine(host: str) -> bool:
 
 
 def joined(host: str, port: int | str) -> str:
-    """``host:port``, an IPv6 host in brackets."""
+    """``host:port``, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

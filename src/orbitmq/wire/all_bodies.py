@@ -1,4 +1,4 @@
-"""Every typed body by one name, for code that needs many families."""
+"""All typed bodies in one module, for code that needs many families."""
 
 from orbitmq.wire.bodies.auth import *
 from orbitmq.wire.bodies.base import *

@@ -1,4 +1,4 @@
-"""Every typed header by one name, for code that needs many families."""
+"""All typed headers in one module, for code that needs many families."""
 
 from orbitmq.wire.headers.auth import *
 from orbitmq.wire.headers.base import *

@@ -15,15 +15,15 @@ _INT32 = struct.Struct(">i")
 
 
 def fits(code: int) -> bool:
-    """Whether ``code`` survives this format, whose code field has 16 bits (POP's codes do not)."""
+    """Whether ``code`` fits this format's code field of 16 bits. The codes of pop requests do not."""
     return -0x8000 <= code <= 0x7FFF
 
 
 def encode_binary_header(command: Command) -> bytes:
-    """The header of ``command``; code and version keep their low 16 bits only, as in Java.
+    """The header of ``command``; code and version keep only their low 16 bits, as in Java.
 
     Raises:
-        FrameError: a name or text too long, or without a UTF-8 form, or a number beyond 32 bits.
+        FrameError: a name or text is too long or has no UTF-8 form, or a number exceeds 32 bits.
     """
     try:
         remark = command.remark.encode() if command.remark else b""
@@ -48,10 +48,11 @@ def encode_binary_header(command: Command) -> bytes:
 
 
 def decode_binary_header(header: Buffer) -> Command:
-    """A command without its body.
+    """Read a header; the command without its body.
 
     Raises:
-        FrameError: lengths that are negative or point beyond the header, too many fields, no UTF-8.
+        FrameError: a length is negative or points beyond the header, there are too many fields, or a text is
+            not UTF-8.
     """
     raw = bytes(header)
     end = len(raw)

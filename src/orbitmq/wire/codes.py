@@ -1,4 +1,4 @@
-"""Numbers of requests and responses (Java's ``RequestCode`` and ``ResponseCode``)."""
+"""The codes of requests and responses (Java's ``RequestCode`` and ``ResponseCode``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for. 4.9 clients use the same numbers up to 328."""
+    """The codes of requests. Clients of 4.9 use the same numbers up to 328."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -158,7 +158,7 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
-    # OrbitMQ's own.
+    # OrbitMQ's requests, which RocketMQ does not have.
     START_REDRIVE = 31_001
     LIST_REDRIVES = 31_002
     CHANGE_REDRIVE = 31_003
@@ -176,7 +176,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. Negative numbers never travel: they are made by the caller's side."""
+    """The codes of responses. Negative codes are never sent: the requesting side makes them."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -219,7 +219,7 @@ class ResponseCode(IntEnum):
     POLLING_FULL = 209
     POLLING_TIMEOUT = 210
     BROKER_NOT_EXIST = 211
-    # The same numbers in ACL 1.0, before RocketMQ 5 gave them another meaning.
+    # The meanings of 209 to 211 in ACL 1.0; RocketMQ 5 reused these numbers.
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211

@@ -1,4 +1,4 @@
-"""One request or response of the remoting protocol, whatever header format it travels in."""
+"""One request or response of the remoting protocol, independent of the header format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
-# The version we present: V5_3_3, the newest released layout our bodies follow (MQVersion).
+# The version in OrbitMQ's commands: V5_3_3 (MQVersion), the newest release whose bodies OrbitMQ follows.
 PROTOCOL_VERSION = 479
 
 
@@ -45,12 +45,12 @@ class Command(msgspec.Struct):
     Attributes:
         code: request code, or response code when :attr:`is_response`.
         ext: header fields by their wire names; values are always strings.
-        body: payload, may be empty.
-        opaque: the number that a response carries back to its request.
+        body: the payload, which may be empty.
+        opaque: the number by which a response is matched to its request.
         remark: a sentence for people, mostly on errors.
-        serialization: the header format it came in or goes out with.
-        certified: the user whom the certificate of its connection's client names; empty: none. Servers set
-            it; no frame has it.
+        serialization: the header format in which the command was received, or is to be sent.
+        certified: the user that the client's certificate names; empty without one. Servers set it; it is not
+            part of the frame.
     """
 
     code: int
@@ -75,7 +75,7 @@ class Command(msgspec.Struct):
     def reply(
         self, code: int = 0, remark: str | None = None, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> Command:
-        """The response to this request: same opaque, same header format."""
+        """A response to this request, with its opaque and its header format."""
         return Command(
             code=code,
             ext=ext if ext is not None else {},

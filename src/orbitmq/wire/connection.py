@@ -1,13 +1,14 @@
-"""One side of a remoting connection without its I/O: bytes in, commands out, answers to their requests.
+"""One side of a remoting connection without I/O: cuts received bytes into commands, and matches answers to
+requests.
 
-A driver moves bytes and timers: it receives into :meth:`RemotingConnection.room`, says how many bytes came,
-takes the commands, and sends what :func:`~orbitmq.wire.frame.encode_frame` makes. The asyncio connections and
-the blocking one are such drivers. The peer's fault is a :class:`FrameError`: frames have lost their borders,
-and there is nothing left to do but to disconnect. Faults of this side are answers or the caller's errors.
+A driver moves bytes and timers: it receives into :meth:`RemotingConnection.room`, reports how many bytes
+came, takes the commands, and sends the bytes of :func:`~orbitmq.wire.frame.encode_frame`. The asyncio
+connections and the blocking one are such drivers. A fault of the peer is a :class:`FrameError`: the borders
+of the frames are lost, and the driver has to disconnect. A chunk of whole frames is received without an
+allocation: all connections
 
-Receiving costs no allocation for a chunk of whole frames: connections read into a buffer that all of a driver
-share (a chunk is used up before the next is received), and each keeps a copy of its unfinished frame only. A
-long unfinished frame gets a buffer of its own.
+of a driver read into one buffer (a chunk is used up before the next is received), and each copies only its
+unfinished frame. A long unfinished frame gets its own buffer.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from orbitmq.wire.errors import FrameError, OtherProtocolError, RemotingError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, body_of, decode_frame, decode_head, impossible_length
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
-# A batch of 256 KiB with its header comes in one piece, which is worked on where it was received.
+# A batch of 256 KiB with its header fits, so that it is handled where it was received, without a copy.
 RECEIVE_BUFFER_BYTES: Final = 260 * 1024
-# From this size on an unfinished frame is collected in place, so that a trickling peer costs linear time.
+# From this size on an unfinished frame gets its own buffer: with a slow peer, copies of it would take
+# quadratic time.
 OWN_BUFFER_FROM_BYTES: Final = 32 * 1024
 # The largest frame of a client that has sent no keys yet, at a server that requires keys.
 STRANGERS_FRAME_BYTES: Final = 64 * 1024
@@ -31,7 +33,7 @@ NEVER: Final = float("inf")
 TLS: Final = b"\x16"
 TLS_ALERT: Final = b"\x15\x03"
 HTTP2: Final = b"PRI "
-# First bytes of other protocols: the text of the error, and the kind of fault.
+# By the first bytes of another protocol: the text of the error, and the kind of fault.
 OTHER_PROTOCOLS: Final = {
     TLS: ("TLS is not enabled here", "it starts a TLS handshake"),
     TLS_ALERT: ("TLS is expected there", "it answers with a TLS alert"),
@@ -44,12 +46,12 @@ _NOTHING = memoryview(b"")
 
 W = TypeVar("W")
 ChunkHook: TypeAlias = Callable[[Any, memoryview, int, int], int]
-# Gives writable memory of a size in bytes, of any content.
+# Returns writable memory of this many bytes; its content does not matter.
 Allocate: TypeAlias = Callable[[int], Any]
 
 
 class Opaques:
-    """The numbers that join requests and answers; one series for all connections of an endpoint."""
+    """The numbers that match answers to requests: one series for all connections of an endpoint."""
 
     __slots__ = ("_last",)
 
@@ -57,24 +59,24 @@ class Opaques:
         self._last = 0
 
     def next(self) -> int:
-        """A number from 0 to 2**31 - 1."""
+        """The next number, from 0 to 2**31 - 1."""
         self._last = (self._last + 1) & 0x7FFFFFFF
         return self._last
 
 
 class RemotingConnection(Generic[W]):
-    """See the module.
+    """One side of a connection; the module's docstring tells how a driver uses it.
 
     Args:
-        opaques: numbers of the requests sent from this side.
-        shared: where to receive, at least 32 KiB; not used otherwise between :meth:`room` and the last
+        opaques: the numbers of the requests that this side sends.
+        shared: the receive buffer, at least 32 KiB. Nothing else may use it between :meth:`room` and the last
             :meth:`next_command` of that chunk.
-        max_frame_bytes: longest frame accepted, its length field included.
+        max_frame_bytes: the longest accepted frame, its length field included.
         hook: called with (owner, buffer, start, end) for received bytes that begin at a frame border; returns
-            the position up to which it used whole frames. A whole frame that it leaves comes out as a
-            command, and it is called again for what follows.
-        owner: what the hook is given.
-        allocate: memory for a long frame, which is collected in it.
+            the position up to which it used complete frames. A complete frame behind that becomes a command,
+            and the hook is called again for the bytes behind it.
+        owner: the hook's first argument.
+        allocate: returns the memory in which a long frame is collected.
     """
 
     __slots__ = (
@@ -113,7 +115,7 @@ class RemotingConnection(Generic[W]):
         self._hook = hook
         self._owner = owner
         self._tail = b""
-        # How long the frame that the tail begins is known to be, at least.
+        # The known least length of the unfinished frame in the tail.
         self._wanted = 0
         self._own: memoryview | None = None
         self._own_filled = 0
@@ -127,14 +129,14 @@ class RemotingConnection(Generic[W]):
     # -- receiving -------------------------------------------------------------------------------------
 
     def restrain(self, allows_long: Callable[[Command], bool] | None) -> None:
-        """Take frames of more than ``STRANGERS_FRAME_BYTES`` only when this allows it for their header.
+        """Accept a frame of more than ``STRANGERS_FRAME_BYTES`` only if this function allows its header.
 
-        None: take all frames from now on.
+        None accepts all frames from then on.
         """
         self._allows_long = allows_long
 
     def room(self, _size_hint: int = 0) -> memoryview:
-        """Where to receive the next bytes; valid until they are reported with :meth:`receive`."""
+        """The memory for the next received bytes, valid until :meth:`receive` reports them."""
         if self._own is not None:
             return self._own[self._own_filled :]
         tail = self._tail
@@ -145,10 +147,10 @@ class RemotingConnection(Generic[W]):
         return self._shared[length:]
 
     def receive(self, count: int) -> Command | None:
-        """``count`` bytes came into the room. The first command that is complete, as :meth:`next_command`.
+        """Take ``count`` bytes received into the room; returns the first command, as :meth:`next_command`.
 
         Raises:
-            FrameError: what came is not the protocol; the connection is of no use any more.
+            FrameError: the bytes are not the protocol, and the connection has to end.
         """
         if self._own is None:
             end = len(self._tail) + count
@@ -176,8 +178,8 @@ class RemotingConnection(Generic[W]):
         return self._command(position)
 
     def receive_long(self, count: int) -> tuple[Command, memoryview] | None:
-        """As :meth:`receive`, when these bytes complete a long frame: its command without a body, and the
-        body where it was collected. None when they do not; then they are not taken.
+        """As :meth:`receive`, if these bytes complete a long frame: its command without a body, and the body
+        in the memory where it was collected. Otherwise None, and the bytes are not taken.
         """
         own = self._own
         if own is None or self._own_filled + count < len(own):
@@ -186,10 +188,10 @@ class RemotingConnection(Generic[W]):
         return decode_frame(own, with_body=False), body_of(own)
 
     def next_command(self) -> Command | None:
-        """The next complete command of the chunk; None when the rest of it waits for more bytes.
+        """The next complete command of the chunk; None when the rest of the chunk is an unfinished frame.
 
         Raises:
-            FrameError: as :meth:`receive`.
+            FrameError: as in :meth:`receive`.
         """
         position = self._position
         if self._hook is not None and position < self._end:
@@ -216,10 +218,10 @@ class RemotingConnection(Generic[W]):
     def _waits_for_header(
         self, allows_long: Callable[[Command], bool], buffer: memoryview, position: int, end: int
     ) -> bool:
-        """Whether the header of a long frame has to come before it is known whether the frame may.
+        """Whether a long frame can be judged only when more of its header has come.
 
         Raises:
-            FrameError: it may not.
+            FrameError: the frame is too long for its header.
         """
         if end - position < 4:
             return False
@@ -255,7 +257,7 @@ class RemotingConnection(Generic[W]):
         return impossible_length(buffer, position, self._max_frame_bytes)
 
     def _keep(self, buffer: memoryview, position: int, end: int) -> None:
-        """Keep the beginning of a frame; other connections use the shared buffer from now on."""
+        """Copy an unfinished frame out of the shared buffer, which other connections use next."""
         self._buffer = _NOTHING
         self._position = self._end = 0
         length = end - position
@@ -278,12 +280,12 @@ class RemotingConnection(Generic[W]):
 
     @property
     def framed(self) -> bool:
-        """Whether a whole frame has come."""
+        """Whether a complete frame was received."""
         return self._framed
 
     @property
     def half_framed(self) -> bool:
-        """Whether a frame has begun that is not whole yet."""
+        """Whether a frame was received in part."""
         return bool(self._tail) or self._own is not None
 
     # -- requests of this side -------------------------------------------------------------------------
@@ -294,13 +296,13 @@ class RemotingConnection(Generic[W]):
         return opaque
 
     def expect(self, opaque: int, waiter: W, deadline: float = NEVER) -> None:
-        """``waiter`` waits for the answer to this request until ``deadline`` (in the driver's time)."""
+        """Register ``waiter`` for the answer to this request, until ``deadline`` (in the driver's time)."""
         if self._pending is None:
             self._pending = {}
         self._pending[opaque] = (waiter, deadline)
 
     def answered(self, answer: Command) -> W | None:
-        """What was registered to wait for this answer; None: nothing waits for it (any more)."""
+        """The waiter registered for this answer; None if none waits for it (any more)."""
         entry = self._pending.pop(answer.opaque, None) if self._pending else None
         return None if entry is None else entry[0]
 
@@ -315,18 +317,18 @@ class RemotingConnection(Generic[W]):
         return len(self._pending) if self._pending else 0
 
     def next_deadline(self) -> float:
-        """When the earliest request is due; infinite when none is."""
+        """The earliest deadline of a request; infinity without one."""
         pending = self._pending or {}
         return min((deadline for _, deadline in pending.values()), default=NEVER)
 
     def expired(self, now: float) -> list[tuple[int, W]]:
-        """Take out the requests whose deadline has come: their opaques and waiters."""
+        """Remove the requests whose deadline has come; returns their opaques and waiters."""
         pending = self._pending or {}
         overdue = [opaque for opaque, (_, deadline) in pending.items() if deadline <= now]
         return [(opaque, pending.pop(opaque)[0]) for opaque in overdue]
 
     def abandoned(self) -> list[W]:
-        """Take out all requests: the connection is gone, or its driver gives them up."""
+        """Remove all requests, as the connection has ended or its driver gives up; returns their waiters."""
         pending, self._pending = self._pending or {}, None
         return [waiter for waiter, _ in pending.values()]
 
@@ -335,7 +337,7 @@ class RemotingConnection(Generic[W]):
 
 
 def answer_to(request: Command, answer: Command) -> Command | None:
-    """``answer`` with what joins it to its request; None when the peer waits for no answer."""
+    """``answer`` with the opaque of its request; None for a one-way request."""
     if request.flag & FLAG_ONEWAY:
         return None
     answer.opaque = request.opaque
@@ -350,7 +352,7 @@ def not_supported(request: Command) -> Command:
 
 
 def too_busy(request: Command) -> Command:
-    """The answer when too many requests of the connection are being handled."""
+    """The answer to a request that exceeds the number being handled on a connection."""
     return request.reply(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 
 

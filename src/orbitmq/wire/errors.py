@@ -1,4 +1,4 @@
-"""Errors of bytes of the protocol, and the error with which a handler refuses a request."""
+"""The errors of bytes that are not the protocol, and the error by which a handler refuses a request."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from orbitmq.errors import OrbitError
 
 
 class WireError(OrbitError, ValueError):
-    """The peer sent something that is not the protocol. The text names the field, the value and the limit."""
+    """The peer's bytes break the protocol. The text names the field, the value and the limit."""
 
 
 class FrameError(WireError):
-    """A frame or its header cannot be read (or written); the connection is of no use any more.
+    """A frame or its header cannot be read or written; after a read the connection has to end.
 
     Attributes:
-        kind: what is wrong, in words that do not come from the peer.
+        kind: the kind of fault, in words that do not come from the peer.
     """
 
     def __init__(self, text: str, kind: str = "unreadable frame") -> None:
@@ -25,8 +25,8 @@ class OtherProtocolError(FrameError):
     """A connection begins with another protocol than remoting.
 
     Attributes:
-        first: the bytes by which it is known.
-        received: all that has come of it.
+        first: the bytes that identify the other protocol.
+        received: all bytes received on the connection.
     """
 
     def __init__(self, text: str, kind: str, first: bytes, received: bytes) -> None:
@@ -44,11 +44,11 @@ class BodyError(WireError):
 
 
 class RemotingError(OrbitError):
-    """Answer the request with this response code and remark.
+    """The refusal of a request, which is answered with this response code and remark.
 
     Attributes:
         code: a :class:`~orbitmq.wire.codes.ResponseCode`.
-        remark: the sentence that the caller sees.
+        remark: the sentence that the client gets.
     """
 
     def __init__(self, code: int, remark: str) -> None:

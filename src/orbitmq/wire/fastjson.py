@@ -1,7 +1,7 @@
-"""JSON as Java's fastjson writes it.
+"""Reads and writes JSON in the dialect of Java's fastjson.
 
-It differs from the standard in two ways: integer keys of a map stand without quotes (``{0:"a"}``), and a
-map whose keys are message queues has objects as keys (``{{"brokerName":..}:5}``). Fields are sorted by name
+The dialect differs from the standard in two ways: integer keys of a map have no quotes (``{0:"a"}``), and a
+map whose keys are message queues has objects as keys (``{{"brokerName":..}:5}``). Fields are sorted by name,
 and nulls are left out.
 """
 
@@ -20,42 +20,42 @@ from orbitmq.message.model import MessageQueue
 from orbitmq.runtime.seam import Buffer
 from orbitmq.wire.errors import BodyError
 
-# Bodies of RocketMQ are at most six levels deep.
+# The deepest accepted nesting; RocketMQ's bodies are at most six levels deep.
 MAX_DEPTH: Final = 64
 MAX_NUMBER_CHARS: Final = 64
 
-# Written in C; typeshed does not know the first.
+# The standard library's functions in C; typeshed lacks the first one.
 _scan_text: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
 _scan_standard: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _quote = json.encoder.encode_basestring
 _decode_standard = msgspec.json.Decoder().decode
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
-# An object of plain texts and integers, such as a message queue. It has no escapes, and is read in C.
+# An object of plain texts and integers without escapes, such as a message queue, which is read in C.
 _TEXT: Final = r'"[^"\\\x00-\x1f\ud800-\udfff]*"'
 _PLAIN: Final = rf"{_TEXT}:(?:{_TEXT}|-?[1-9][0-9]{{0,17}}|0)"
 _FLAT: Final = rf"\{{{_PLAIN}(?:,{_PLAIN})*\}}"
 _FLAT_OBJECT = re.compile(_FLAT)
-# Such objects as keys, with such objects as their values.
+# Entries of a map whose keys and values are such objects.
 _FLAT_ENTRIES = re.compile(rf"{_FLAT}:{_FLAT}(?:,{_FLAT}:{_FLAT})*")
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 
-# Given a class, pairs of key and attribute in the order to write, or None when it is not a body.
+# Returns the pairs of key and attribute of a class, in the order of writing; None if it is not a body.
 FieldsOf = Callable[[type], tuple[tuple[str, str], ...] | None]
 
 
 def dumps(value: object, *, java_keys: bool = False, fields_of: FieldsOf | None = None) -> bytes:
-    """``value`` as JSON: no spaces, keys sorted, entries that are ``None`` left out.
+    """``value`` as JSON without spaces, with sorted keys, and without entries that are ``None``.
 
     Args:
-        value: texts, numbers, booleans, message queues, lists, tuples, sets (written sorted) and dicts of
+        value: a text, number, boolean or message queue, or a list, tuple, set (written sorted) or dict of
             them; keys may be texts, integers or message queues.
         java_keys: write integer keys without quotes, as Java does, instead of in standard form. Queue keys
             have no standard form and are always objects.
-        fields_of: how to take other objects apart.
+        fields_of: gives the fields of other objects.
 
     Raises:
-        BodyError: something that has no JSON form, or a text without a UTF-8 form.
+        BodyError: a value has no JSON form, or a text no UTF-8 form.
     """
     parts: list[str] = []
     _Writer(parts.append, java_keys, fields_of).write(value)
@@ -142,13 +142,13 @@ def _queue(queue: MessageQueue) -> str:
 
 
 def loads(data: Buffer | str) -> Any:
-    """Read JSON, standard or as fastjson writes it.
+    """Read JSON, standard or in fastjson's dialect.
 
     Integer keys become texts, quoted or not. An object that is a key becomes the tuple of its
     ``(name, value)`` pairs, which ``dict`` turns back into the object.
 
     Raises:
-        BodyError: neither of the two, deeper than :data:`MAX_DEPTH`, or no UTF-8.
+        BodyError: the data is neither of the two, nested deeper than :data:`MAX_DEPTH`, or not UTF-8.
     """
     try:
         return _decode_standard(data)
@@ -170,7 +170,7 @@ class Walk:
     """Reads one long JSON text piece by piece, for texts that take too long to read at once.
 
     Args:
-        text: standard JSON, or as fastjson writes it.
+        text: standard JSON, or fastjson's dialect.
     """
 
     def __init__(self, text: str) -> None:
@@ -180,7 +180,7 @@ class Walk:
         """The names in the object that begins here; the caller takes each value before the next name.
 
         Raises:
-            BodyError: no object is here, or it is damaged.
+            BodyError: no object begins here, or it is malformed.
         """
         reader = self._reader
         reader.take("{")
@@ -200,17 +200,17 @@ class Walk:
         """The value that begins here.
 
         Raises:
-            BodyError: it is damaged.
+            BodyError: the value is malformed.
         """
         return self._reader.value(1)
 
     def quick_value(self) -> Any:
-        """The same, in C when it is standard JSON; its texts may have no UTF-8 form."""
+        """As :meth:`value`, but read in C if the value is standard JSON; its texts may have no UTF-8 form."""
         return self._reader.quick_value()
 
 
 class _Reader:
-    """Reads fastjson's dialect; only texts that the standard reader refused come here."""
+    """Reads fastjson's dialect: texts that the standard reader refused."""
 
     __slots__ = ("_at", "_text")
 
@@ -219,11 +219,11 @@ class _Reader:
         self._at = 0
 
     def skip(self) -> None:
-        """Go past one character."""
+        """Skip one character."""
         self._at += 1
 
     def quick_value(self) -> Any:
-        """The value here, read in C when it is standard JSON."""
+        """The value that begins here, read in C if it is standard JSON."""
         self.peek()
         try:
             value, self._at = _scan_standard(self._text, self._at)
@@ -248,7 +248,7 @@ class _Reader:
         return self._number()
 
     def _flat(self) -> dict[str, Any] | None:
-        """The object here, if it is flat; ``None``: it is not."""
+        """The object that begins here; ``None`` if it is not flat."""
         found = _FLAT_OBJECT.match(self._text, self._at)
         if found is None:
             return None
@@ -313,7 +313,7 @@ class _Reader:
     def _string(self) -> str:
         try:
             value, self._at = _scan_text(self._text, self._at + 1, False)
-            value.encode()  # half of a surrogate pair must not get into tables that are written later
+            value.encode()  # refuses half of a surrogate pair, with which no table could be written later
         except (json.decoder.JSONDecodeError, UnicodeEncodeError) as error:
             raise BodyError(f"JSON has a damaged text at character {self._at}: {error}") from error
         return value
@@ -326,7 +326,7 @@ class _Reader:
         return float(found[0]) if found[1] or found[2] else int(found[0])
 
     def peek(self) -> str:
-        """The next character that is no space, or nothing at the end."""
+        """The next character that is not white space; empty at the end."""
         found = _SPACE.match(self._text, self._at)
         if found is not None:
             self._at = found.end()
@@ -343,7 +343,7 @@ class _Reader:
 
 
 def _flat_entries(text: str) -> dict[Any, Any] | None:
-    """The entries of a map, read as one array in C; ``None``: a text in them has what separates them."""
+    """The entries of a map, read as one array in C; ``None`` if a text in them contains the separator."""
     objects = _decode_standard("[" + text.replace("}:{", "},{") + "]")
     if len(objects) != 2 * text.count("}:{"):
         return None

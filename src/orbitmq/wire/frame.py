@@ -1,7 +1,7 @@
-"""Frames: bytes in, commands out, and back. Nothing here touches a socket.
+"""Encodes and decodes the frames of the remoting protocol, without I/O.
 
-A frame is ``int32 total, int32 (format << 24 | header length), header, body``; ``total`` counts what
-follows it.
+A frame is ``int32 total, int32 (format << 24 | header length), header, body``; ``total`` is the number of
+bytes behind it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from orbitmq.wire.errors import FrameError as FrameError
 from orbitmq.wire.json_header import decode_json_header, encode_json_header
 from orbitmq.wire.scan import IMPOSSIBLE, border_in
 
-# The limit of every door, for a whole frame with its length field. com.rocketmq.remoting.frameMaxLength is
-# 16 MiB; whether that counts the two length words differs by client, so both are let pass.
+# The longest frame, with its length field. RocketMQ's com.rocketmq.remoting.frameMaxLength is 16 MiB; whether
+# that counts the two length words differs by client, so both readings fit.
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024 + 8
 
 _WORDS = struct.Struct(">ii")
@@ -27,18 +27,18 @@ _MAX_HEADER_BYTES: Final = 0xFFFFFF
 
 
 def encode_frame(command: Command) -> bytes:
-    """The whole frame of ``command``. Errors as with :func:`encode_head`."""
+    """The whole frame of ``command``. Its errors are those of :func:`encode_head`."""
     return encode_head(command, len(command.body)) + command.body
 
 
 def encode_head(command: Command, body_bytes: int) -> bytes:
-    """The frame of ``command`` up to its body, which has this many bytes.
+    """The frame of ``command`` up to its body, which has ``body_bytes`` bytes.
 
-    A code that the ROCKETMQ format would cut to 16 bits travels in a JSON header: every peer reads both.
+    A code that the ROCKETMQ format would cut to 16 bits gets a JSON header: every peer reads both formats.
 
     Raises:
-        FrameError: a text without a UTF-8 form, a header beyond what its length field can say, or a frame
-            beyond :data:`MAX_FRAME_BYTES`, for which the peer would close the connection.
+        FrameError: a text has no UTF-8 form, the header is too long for its length field, or the frame
+            exceeds :data:`MAX_FRAME_BYTES`, for which the peer would close the connection.
     """
     if command.serialization == Serialization.ROCKETMQ and fits(command.code):
         kind, header = 1 << 24, encode_binary_header(command)
@@ -54,10 +54,10 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
 
 
 def frame_end(buffer: Buffer, start: int, end: int, max_frame_bytes: int = MAX_FRAME_BYTES) -> int:
-    """Where the frame that begins at ``start`` ends, or -1 when not all of it lies before ``end``.
+    """The end of the frame that begins at ``start``, or -1 if the frame goes beyond ``end``.
 
     Raises:
-        FrameError: its length field is impossible or beyond ``max_frame_bytes``.
+        FrameError: its length field is impossible or exceeds ``max_frame_bytes``.
     """
     stop = border_in(buffer, start, end, max_frame_bytes)
     if stop == IMPOSSIBLE:
@@ -66,14 +66,14 @@ def frame_end(buffer: Buffer, start: int, end: int, max_frame_bytes: int = MAX_F
 
 
 def impossible_length(buffer: Buffer, start: int, max_frame_bytes: int) -> FrameError:
-    """The error for a frame at ``start`` whose length field cannot be true."""
+    """The error for a frame at ``start`` whose length field is impossible."""
     (content,) = _WORD.unpack_from(buffer, start)
     text = f"frame of {content} bytes; allowed: 4 to {max_frame_bytes - 4}"
     return FrameError(text, kind="impossible frame length")
 
 
 def decode_head(buffer: Buffer, start: int, stop: int) -> Command | None:
-    """The command of a frame that is not whole yet, without its body; ``None``: its header is not there yet.
+    """The command of an incomplete frame, without its body; ``None`` while the header is incomplete.
 
     Raises:
         FrameError: the header cannot be read.
@@ -95,10 +95,10 @@ def decode_frame(
     """The command in ``buffer[start:end]``, which must be exactly one whole frame.
 
     Args:
-        with_body: copy the body; else the command has none (see :func:`body_of`).
+        with_body: whether to copy the body; else the command has none (see :func:`body_of`).
 
     Raises:
-        FrameError: it is not.
+        FrameError: the bytes are not one whole frame.
     """
     stop = len(buffer) if end is None else end
     if stop - start < 8:
@@ -124,7 +124,7 @@ def decode_frame(
 
 
 def body_of(frame: memoryview) -> memoryview:
-    """The body of a whole frame, where it is."""
+    """A view of the body in a whole frame."""
     (word,) = _WORD.unpack_from(frame, 4)
     return frame[8 + (word & 0xFFFFFF) :]
 
@@ -132,11 +132,11 @@ def body_of(frame: memoryview) -> memoryview:
 class FrameDecoder:
     """Cuts a stream of bytes into commands.
 
-    Feed what arrives, then take :meth:`commands`. After a :class:`FrameError` the stream has lost its
-    borders, so every later use raises the same error again.
+    Feed received bytes, then take :meth:`commands`. After a :class:`FrameError` the borders of the frames are
+    lost, so every later use raises the same error again.
 
     Args:
-        max_frame_bytes: limit of one frame; more is refused as soon as its length is known.
+        max_frame_bytes: the limit of one frame; a longer one is refused as soon as its length is known.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -146,7 +146,7 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished frame is waiting for its rest."""
+        """How many bytes of an unfinished frame are held."""
         return len(self._buffer)
 
     def feed(self, data: Buffer) -> None:
@@ -154,7 +154,7 @@ class FrameDecoder:
         self._buffer += data
 
     def commands(self) -> Iterator[Command]:
-        """The commands that are complete, in order. What follows them is kept for the next feed."""
+        """The complete commands, in order. The bytes behind them are kept for the next feed."""
         if self._error is not None:
             raise FrameError(self._error)
         buffer = self._buffer

@@ -11,7 +11,7 @@ from orbitmq.runtime.seam import Buffer
 from orbitmq.wire.command import Command, Language
 from orbitmq.wire.errors import FrameError
 
-# Far above what any header has (a send has 14 to 20 fields); stops a frame of a million tiny fields.
+# Far more fields than any header has (a send has 14 to 20); refuses a frame of a million tiny fields.
 MAX_EXT_FIELDS: Final = 1024
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -21,7 +21,7 @@ _OTHER: Final = int(Language.OTHER)
 
 
 class _Out(msgspec.Struct, gc=False):
-    """What we write: in the order of fastjson, by name. What is null is absent."""
+    """The written header: fields in alphabetical order, as fastjson writes them, without nulls."""
 
     code: int
     extFields: dict[str, str] | msgspec.UnsetType  # noqa: N815
@@ -34,7 +34,7 @@ class _Out(msgspec.Struct, gc=False):
 
 
 class _In(msgspec.Struct):
-    """What we read; keys we do not know are skipped and missing ones have Java's defaults."""
+    """The read header: unknown keys are skipped, and missing ones have Java's defaults."""
 
     code: _Int32 = 0
     extFields: dict[str, str] | None = None  # noqa: N815
@@ -54,7 +54,7 @@ def encode_json_header(command: Command) -> bytes:
     """The header of ``command`` as JSON.
 
     Raises:
-        FrameError: a text has half of a surrogate pair and so no UTF-8 form.
+        FrameError: a text has no UTF-8 form, as it contains half of a surrogate pair.
     """
     remark = command.remark
     try:
@@ -75,10 +75,11 @@ def encode_json_header(command: Command) -> bytes:
 
 
 def decode_json_header(header: Buffer) -> Command:
-    """A command without its body.
+    """Read a header; the command without its body.
 
     Raises:
-        FrameError: not JSON, not an object, a field of the wrong type, too many or too deep fields.
+        FrameError: the header is not a JSON object, a field has the wrong type, or the fields are too many or
+            too deep.
     """
     try:
         found = _decode(header)
@@ -105,7 +106,7 @@ def decode_json_header(header: Buffer) -> Command:
 
 
 def _decode_leniently(header: Buffer) -> _In:
-    """Read a header whose extFields hold nulls, numbers or booleans, as some clients write them."""
+    """Read a header whose extFields contain nulls, numbers or booleans, as some clients write them."""
     try:
         value = _decode_any(header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Small texts in which pop headers and properties describe messages."""
+"""The small texts by which the headers and properties of pop consumption describe messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire.errors import HeaderError
 
-# Values of ``retry``: which topic the message lies in.
+# The values of ``retry``, which tell in which topic a message lies: its own, or the group's retry topic V1 or
+# V2.
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
@@ -17,7 +18,7 @@ ORDERLY_REVIVE_QUEUE: Final = 999
 
 
 def retry_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a message of ``topic`` popped by ``group`` lies in.
+    """The topic in which a message of ``topic``, popped by ``group``, lies.
 
     Raises:
         HeaderError: ``retry`` is not one of the three.
@@ -32,7 +33,8 @@ def retry_topic(topic: str, group: str, retry: str) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic whose messages of ``group`` come again in ``topic``; a topic of another kind is its own."""
+    """The topic whose messages are redelivered to ``group`` in ``topic``; ``topic`` if it is no retry
+    topic."""
     for separator in "+_":
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
@@ -41,14 +43,14 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def retry_of(topic: str) -> str:
-    """The value of ``retry`` for a topic by its name."""
+    """The value of ``retry`` for a topic, by the topic's name."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY_V1
 
 
 class ExtraInfo(NamedTuple):
-    """``POP_CK`` of a message and ``extraInfo`` of its acknowledgement. Times are milliseconds.
+    """A message's property ``POP_CK``, and the field ``extraInfo`` of its acknowledgement. Times are in ms.
 
     ``queue_offset`` is absent in the short form.
     """
@@ -75,7 +77,7 @@ class ExtraInfo(NamedTuple):
         """Read seven or eight words.
 
         Raises:
-            HeaderError: fewer words, or no number where one must be.
+            HeaderError: there are fewer words, or a word that must be a number is none.
         """
         words = text.split(" ")
         try:
@@ -97,12 +99,14 @@ class ExtraInfo(NamedTuple):
             ) from error
 
 
-# Keys of the tables below: the retry flag, and the queue id or, in order counts, also qo<queue>%<offset>.
+# Keys of the tables below: the value of ``retry``, and the queue id (in order counts also
+# qo<queue>%<offset>).
 QueueKey = tuple[str, str]
 
 
 def encode_start_offsets(offsets: Mapping[QueueKey, int]) -> str:
-    """``startOffsetInfo``: the first offset that a pop took from each queue. Order counts look the same."""
+    """``startOffsetInfo``: the first offset that a pop took from each queue. Order counts have the same
+    form."""
     return ";".join(f"{retry} {queue} {offset}" for (retry, queue), offset in offsets.items())
 
 
@@ -110,7 +114,7 @@ def decode_start_offsets(text: str) -> dict[QueueKey, int]:
     """Read ``startOffsetInfo`` or ``orderCountInfo``.
 
     Raises:
-        HeaderError: not three words per entry, no number, or a queue named twice.
+        HeaderError: an entry has not three words or no number, or a queue occurs twice.
     """
     found: dict[QueueKey, int] = {}
     for entry in text.split(";") if text else ():
@@ -134,20 +138,20 @@ def encode_message_offsets(offsets: Mapping[QueueKey, Iterable[int]]) -> str:
     )
 
 
-# Field of the answer to BATCH_ACK_MESSAGE: an extension of OrbitMQ's broker.
+# OrbitMQ's additional field in the answer to BATCH_ACK_MESSAGE.
 MISSED: Final = "missedOffsets"
 
 
 def encode_missed(missed: Mapping[int, Iterable[int]]) -> str:
-    """Which offsets of which acknowledgement, by its number in the body, were not in flight."""
+    """The offsets that were not in flight, by the number of their acknowledgement in the body."""
     return ";".join(f"{number} {','.join(map(str, offsets))}" for number, offsets in missed.items())
 
 
 def decode_missed(text: str) -> dict[int, list[int]]:
-    """Read what :func:`encode_missed` wrote.
+    """Read the text of :func:`encode_missed`.
 
     Raises:
-        HeaderError: it is not of this form.
+        HeaderError: the text does not have that form.
     """
     try:
         pairs = [entry.split(" ") for entry in text.split(";")] if text else []
@@ -157,5 +161,5 @@ def decode_missed(text: str) -> dict[int, list[int]]:
 
 
 def order_count_key(queue_id: int, queue_offset: int) -> str:
-    """The second word of an ``orderCountInfo`` entry that is about one message."""
+    """The second word of an ``orderCountInfo`` entry for one message."""
     return f"qo{queue_id}%{queue_offset}"

@@ -1,4 +1,4 @@
-"""The header of the PROXY protocol, versions 1 and 2: with it a proxy tells a server its client's address."""
+"""The header of the PROXY protocol, versions 1 and 2, by which a proxy passes on its client's address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.wire.errors import FrameError
 V1: Final = b"PROXY "
 V2: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 MAX_V1_BYTES: Final = 107
-# A header of version 2 may carry more about the connection, as the client's certificate: not used here.
+# A header of version 2 may carry more, such as the client's certificate, which OrbitMQ does not read.
 MAX_V2_BYTES: Final = 4096
 _V2_HEAD: Final = struct.Struct(">12sBBH")
 _LOCAL, _PROXY = 0x20, 0x21
@@ -27,9 +27,9 @@ class ProxyHeader:
     """A header.
 
     Attributes:
-        client: the client's host and port; None: the proxy itself connects, as to see whether the server
-            lives, or does not know the client.
-        length: its bytes.
+        client: the client's host and port; None if the proxy itself connects, as for a health check, or does
+            not know the client.
+        length: the header's length in bytes.
     """
 
     client: tuple[str, int] | None
@@ -37,10 +37,10 @@ class ProxyHeader:
 
 
 def parsed(data: bytes) -> ProxyHeader | None:
-    """The header that received bytes begin with; None: it is not whole yet.
+    """The header at the beginning of received bytes; None while it is incomplete.
 
     Raises:
-        FrameError: they begin with none.
+        FrameError: the bytes do not begin with a header.
     """
     if data.startswith(V1):
         return _version_1(data)

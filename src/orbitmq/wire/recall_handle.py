@@ -1,4 +1,4 @@
-"""The handle by which a timer message can be called back before it is delivered."""
+"""The handle by which a timer message can be recalled before its delivery."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class RecallHandle(NamedTuple):
     """Names a waiting timer message.
 
     Attributes:
-        timestamp: delivery time plus one, milliseconds since the epoch, as text.
-        message_id: its ``UNIQ_KEY``.
+        timestamp: the delivery time plus one, in milliseconds since the epoch, as text.
+        message_id: the message's property ``UNIQ_KEY``.
     """
 
     topic: str
@@ -31,7 +31,7 @@ class RecallHandle(NamedTuple):
         """Read a handle.
 
         Raises:
-            HeaderError: not Base64, or not the five words of version 1.
+            HeaderError: the text is not Base64, or has not the five words of version 1.
         """
         try:
             padded = handle.rstrip("=")

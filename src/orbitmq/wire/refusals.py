@@ -1,4 +1,5 @@
-"""The error for an answer that is no success, with what is known of the request."""
+"""Makes the error for an answer that is not a success, with the request's topic, group and user in its
+text."""
 
 from __future__ import annotations
 
@@ -10,27 +11,27 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Language
 from orbitmq.wire.signing import ACCESS_KEY
 
-# Remarks about the user, sent by ACL 2.0 with NO_PERMISSION. Other remarks of that code are about a topic, a
-# group or a broker that is closed to everybody, where another broker may do better.
+# Remarks about the user, which ACL 2.0 sends with NO_PERMISSION. Other remarks of that code are about a
+# topic, a group or a broker that is closed to every user; another broker may serve the request then.
 _OF_A_USER = re.compile(r"^User:|^check signature failed|^username |^authentication failed", re.IGNORECASE)
 _NOT_CHANGED = "Can not update config: "
-# ACL 1.0 fails with an exception, and so with SYSTEM_ERROR.
+# ACL 1.0 refuses by an exception, which is answered SYSTEM_ERROR.
 _ACL_1 = "AclException"
-# The user in them, whom a certificate may have named.
+# The user in such a remark; a certificate may have named it.
 _NAMED = re.compile(r"^User:(\S+) ", re.IGNORECASE)
-# The remarks for keys that are wrong, not for rights that are missing.
+# Remarks about wrong keys, not about missing rights.
 _OF_KEYS = re.compile(r"signature|not found|authentication failed", re.IGNORECASE)
-# The fields with names of one letter are those of sends.
+# The requests whose header fields have one-letter names.
 _SENDS = frozenset(
     {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
-# What an Apache broker without users answers to requests about users, and about rules.
+# The remarks with which an Apache broker without users answers requests about users, and about rules.
 _NO_USERS = re.compile(
     r"^An system error occurred, please try again later\.$|MetadataProvider is not configured"
 )
 _NOT_OFFERED = "not offered by this broker"
 _OF_USERS = range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1)
-# OrbitMQ's brokers answer these also where users come from files.
+# The requests that OrbitMQ's brokers answer even if their users come from files.
 _LOOKS_AT_USERS: Final = frozenset(
     {
         RequestCode.AUTH_GET_USER,
@@ -43,22 +44,22 @@ _TOPICS, _GROUPS = ("topic",), ("consumerGroup", "group", "producerGroup")
 
 
 def refuses_user(code: int, remark: str | None) -> bool:
-    """Whether a server refuses the client's keys or rights; every server of the cluster would."""
+    """Whether an answer refuses the client's keys or rights, as every server of the cluster would."""
     if code == ResponseCode.NO_PERMISSION:
         return _OF_A_USER.search(remark or "") is not None
     return code == ResponseCode.SYSTEM_ERROR and _ACL_1 in (remark or "")
 
 
 def is_not_offered(error: BrokerError) -> bool:
-    """Whether the error of :func:`error_of` is that the broker does not have the request."""
+    """Whether an error of :func:`error_of` is that the broker does not offer the request."""
     return error.remark.startswith(_NOT_OFFERED)
 
 
 def error_of(request: Command, answer: Command, address: str) -> BrokerError:
-    """The error for an answer that is no success.
+    """The error for an answer that is not a success.
 
     Args:
-        request: as it was sent, with the fields of its signature.
+        request: the request as it was sent, with the fields of its signature.
     """
     of_users = request.code in _OF_USERS
     without_users = (
@@ -76,7 +77,7 @@ def error_of(request: Command, answer: Command, address: str) -> BrokerError:
     if not user and (named := _NAMED.match(remark)):
         user = named[1]
     if remark.startswith(_NOT_CHANGED):
-        # RocketMQ answers a wrong setting as one that may not be changed, with the code of missing rights.
+        # RocketMQ answers a wrong setting like one that may not be changed: with NO_PERMISSION.
         text = f"{address}: {remark}"
     elif not refuses_user(answer.code, answer.remark):
         text = f"{address} does not permit {what}: {remark}"
@@ -103,7 +104,7 @@ def _why_no_users(code: int, answer: Command) -> str:
 
 
 def _what(request: Command) -> str:
-    """The request with the topic and the group that it is about."""
+    """The name of the request, with its topic and its group."""
     try:
         parts = [RequestCode(request.code).name]
     except ValueError:

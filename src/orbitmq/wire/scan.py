@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
-"""Reads a frame's header without making an object: the first step of the fast path.
+"""Scans a frame's header without making an object: the first step of the fast path.
 
-A :class:`HeaderScan` notes where each header field stands in the received bytes. It takes the flat headers
-that clients send all day, in both header formats, and says *no* to anything unusual (nested values, escapes
-in keys, too many fields); the ordinary decoder then takes the frame and answers for its errors.
+A :class:`HeaderScan` notes where each header field lies in the received bytes. It accepts the flat headers
+that clients usually send, in both header formats, and refuses unusual ones (nested values, escapes in keys,
+too many fields); the ordinary decoder then reads the frame, or raises its errors.
 
 Typed in ``scan.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -23,11 +23,11 @@ if not cython.compiled:
 
 MAX_FIELDS = 40
 
-# What a scan answers.
+# The results of a scan.
 SCAN_OK = 0
 SCAN_UNUSUAL = 1
 
-# What frame_border() says instead of a position.
+# The results of frame_border() that are not a position.
 UNFINISHED = -1
 IMPOSSIBLE = -2
 # C integers in the compiled module.
@@ -38,7 +38,7 @@ _MASK = 0xFFFFFFFF
 
 
 def field_name(name: str) -> int:
-    """The number under which a header field called ``name`` is filed."""
+    """The hash by which a header field named ``name`` is found."""
     h = 0
     for c in name.encode():
         h = (h * 131 + c) & _MASK
@@ -46,10 +46,10 @@ def field_name(name: str) -> int:
 
 
 def frame_border(buf: Readable, pos: int, end: int, max_frame_bytes: int) -> int:
-    """Where the frame that begins at ``pos`` ends. The one place where frames are cut from bytes.
+    """The end of the frame that begins at ``pos``. All frames are cut from bytes by this function.
 
-    UNFINISHED when it does not end before ``end``, IMPOSSIBLE when its length field says less than 4 or more
-    than ``max_frame_bytes``, in which that field counts.
+    UNFINISHED if the frame goes beyond ``end``, IMPOSSIBLE if its length field is below 4, or the frame, with
+    that field, is longer than ``max_frame_bytes``.
     """
     if end - pos < 4:
         return _UNFINISHED
@@ -62,10 +62,10 @@ def frame_border(buf: Readable, pos: int, end: int, max_frame_bytes: int) -> int
 
 
 def border_in(buffer: Readable, pos: int, end: int, max_frame_bytes: int) -> int:
-    """:func:`frame_border` in a Python object.
+    """:func:`frame_border` for a Python object.
 
     Raises:
-        ValueError: positions outside of ``buffer``.
+        ValueError: a position is outside of ``buffer``.
     """
     if pos < 0 or end > len(buffer):
         raise ValueError(f"{pos} to {end} of {len(buffer)} bytes")
@@ -77,7 +77,7 @@ def border_in(buffer: Readable, pos: int, end: int, max_frame_bytes: int) -> int
 
 
 class HeaderScan:
-    """Where the fields of one header are. Reused for every frame; nothing is copied."""
+    """The places of the fields of one header. It is reused for every frame, and copies nothing."""
 
     def __init__(self) -> None:
         zeros = bytes(8 * MAX_FIELDS)
@@ -115,10 +115,10 @@ class HeaderScan:
         return self._scan_json(buf, header, self.body_start)
 
     def scan_frame(self, frame: Readable) -> list[tuple[bytes, bytes, bool]] | None:
-        """Scan a whole frame; (name, value, has escapes) of each field, ``None`` when it is unusual.
+        """Scan a whole frame; (name, value, has escapes) of each field, or ``None`` for an unusual header.
 
         Raises:
-            ValueError: ``frame`` is not as long as its first word says.
+            ValueError: the frame's length differs from its length field.
         """
         if len(frame) < 8 or int.from_bytes(frame[:4], "big") != len(frame) - 4:
             raise ValueError(f"{len(frame)} bytes are not one whole frame")
@@ -268,7 +268,7 @@ class HeaderScan:
         return SCAN_OK
 
     def _scan_fields(self, buf: Readable, pos: int, end: int) -> int:
-        """Note the members of ``extFields``; the position after its closing brace, or -1."""
+        """Note the members of ``extFields``; returns the position after its closing brace, or -1."""
         n = 0
         if pos < end and buf[pos] == 0x7D:
             return pos + 1
@@ -312,7 +312,7 @@ class HeaderScan:
 
 
 def parse_int(buf: Readable, pos: int, length: int) -> int:
-    """The decimal number in ``length`` characters at ``pos``; ``INT_BAD`` when it is not one."""
+    """The decimal number in ``length`` characters at ``pos``; ``INT_BAD`` if they are not a number."""
     value = 0
     end = pos + length
     negative = length > 1 and buf[pos] == 0x2D
@@ -330,8 +330,8 @@ def parse_int(buf: Readable, pos: int, length: int) -> int:
 
 
 def unescape(buf: Readable, pos: int, length: int, out: Writable, at: int, room: int) -> int:
-    """Undo JSON's escapes of the string at ``pos`` into ``out[at:]``; its length, or -1 when it does not fit
-    or holds an escape other than the common ones below U+0080."""
+    """Write the JSON string at ``pos`` without its escapes into ``out[at:]``; returns its length, or -1 if it
+    does not fit or has an escape other than the common ones below U+0080."""
     end = pos + length
     start = at
     limit = at + room
@@ -374,7 +374,7 @@ def unescape(buf: Readable, pos: int, length: int, out: Writable, at: int, room:
 
 
 def unescaped(text: bytes, room: int) -> bytes | None:
-    """:func:`unescape` of a whole object."""
+    """:func:`unescape` for a whole bytes object."""
     out = bytearray(room + 1)
     if cython.compiled:
         length = _unescape_view(text or b"\0", len(text), out, room)
@@ -388,7 +388,7 @@ def _unescape_view(text: Readable, length: int, out: Writable, room: int) -> int
 
 
 def parsed_int(text: bytes) -> int | None:
-    """:func:`parse_int` of a whole object."""
+    """:func:`parse_int` for a whole bytes object."""
     if cython.compiled:
         value = _parse_view(text or b"\0", len(text))
     else:

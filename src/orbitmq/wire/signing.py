@@ -1,4 +1,4 @@
-"""Signatures of requests: the keys of a client, and what is signed with them (RocketMQ's ACL 1.0 and 2.0)."""
+"""Signatures of requests (RocketMQ's ACL 1.0 and 2.0): a client's keys, and the fields that they sign."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from orbitmq.wire.errors import FrameError
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the name of the field
 SIGNATURE: Final = "Signature"
-# RocketMQ 5 adds these behind the signing in clients, and before it in brokers.
+# RocketMQ 5 adds these fields after signing in clients, and before signing in brokers.
 _ZONE: Final = frozenset({"__ZONE_NAME", "__ZONE_MODE"})
-# Clients up to 4.9.3 leave this one out of what they sign.
+# Clients up to 4.9.3 do not sign this field.
 _LEFT_OUT: Final = frozenset({"_UNIQUE_KEY_QUERY"})
-# HMAC-SHA1 is what the protocol signs with.
+# The protocol signs by HMAC-SHA1.
 _sha1: Final = partial(hashlib.sha1, usedforsecurity=False)
 _BLOCK_BYTES: Final = 64
 _HIDDEN: Final = "***"
@@ -31,7 +31,7 @@ MAX_KEY_CHARACTERS: Final = 4096
 class Secret:
     """A text that is shown as ``***`` wherever it is printed, logged or formatted.
 
-    Two of the same text are equal. :meth:`reveal` gives the text.
+    Secrets of the same text are equal. :meth:`reveal` returns the text.
     """
 
     __slots__ = ("_text",)
@@ -71,11 +71,11 @@ class Credentials:
     Attributes:
         access_key: the user's name at the brokers.
         secret_key: given as a string, kept as a :class:`Secret`: it is shown as ``***`` and never sent.
-        security_token: for keys that were lent for some time (STS).
+        security_token: the token of temporary keys (STS).
 
     Raises:
-        ValidationError: a key is no text, is empty, or has white space at an end, as the last line of a file
-            has.
+        ValidationError: a key is not a text, is empty, or has white space at an end, such as the line break
+            of a file.
     """
 
     access_key: str
@@ -93,13 +93,13 @@ CredentialsSource: TypeAlias = Credentials | Callable[[], Credentials]
 
 
 def check_source(source: object) -> None:
-    """Refuse what gives no credentials.
+    """Check that a source can give credentials.
 
     Raises:
-        ValidationError: neither Credentials nor a function.
+        ValidationError: it is neither Credentials nor a function.
     """
     if not isinstance(source, Credentials) and not callable(source):
-        # The value is not shown: it may be the secret itself.
+        # The text does not show the value, which may be the secret itself.
         raise ValidationError(
             "credentials must be Credentials(access_key, secret_key) or a function that returns them, "
             f"got {type(source).__name__}"
@@ -107,10 +107,10 @@ def check_source(source: object) -> None:
 
 
 def signed_content(ext: Mapping[str, str]) -> bytes:
-    """What of the header fields is signed: their values in the order of their names. The body follows it.
+    """The signed part of the header fields: their values in the order of their names. The body follows it.
 
     Raises:
-        FrameError: a value without a UTF-8 form.
+        FrameError: a value has no UTF-8 form.
     """
     try:
         return "".join([ext[name] for name in sorted(ext) if name != SIGNATURE]).encode()
@@ -119,19 +119,19 @@ def signed_content(ext: Mapping[str, str]) -> bytes:
 
 
 def has_keys(ext: Mapping[str, str]) -> bool:
-    """Whether a request says whose keys have signed it, or how."""
+    """Whether a request has an access key or a signature."""
     return ACCESS_KEY in ext or SIGNATURE in ext
 
 
 def named_user(command: Command) -> str:
-    """The user whom a request names, by its keys or by a client's certificate; empty: none. Unchecked."""
+    """The user of a request's access key or of the client's certificate, unchecked; empty without both."""
     return command.ext.get(ACCESS_KEY, "") if has_keys(command.ext) else command.certified
 
 
 class SigningKey:
     """A secret with which requests are signed by HMAC-SHA1 (RFC 2104).
 
-    Both of its hashes have taken in the secret once, and are copied for each request.
+    Both of its hashes have read the secret once, and are copied for each request.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -148,12 +148,12 @@ class SigningKey:
         """The signature of a request with these fields.
 
         Raises:
-            FrameError: a field without a UTF-8 form.
+            FrameError: a field has no UTF-8 form.
         """
         return b64encode(self.digest(signed_content(ext), body)).decode()
 
     def digest(self, *parts: bytes | bytearray | memoryview) -> bytes:
-        """The HMAC-SHA1 of these parts, one behind the other."""
+        """The HMAC-SHA1 of the concatenated parts."""
         inner = self._inner.copy()
         for part in parts:
             inner.update(part)
@@ -162,7 +162,7 @@ class SigningKey:
         return outer.digest()
 
     def made_digest(self, text: bytes, digest: bytes) -> bool:
-        """Whether this is the HMAC-SHA1 of a text."""
+        """Whether ``digest`` is this key's HMAC-SHA1 of ``text``."""
         return hmac.compare_digest(self.digest(text), digest)
 
     def made(self, command: Command) -> bool:
@@ -176,7 +176,7 @@ class SigningKey:
 
 
 def _signed_forms(ext: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """The fields as releases of RocketMQ may have signed them."""
+    """The sets of fields that the releases of RocketMQ may have signed."""
     yield ext
     zone, left_out = _ZONE & ext.keys(), _LEFT_OUT & ext.keys()
     for names in (zone, left_out, zone | left_out if zone and left_out else ()):
@@ -188,7 +188,8 @@ class Signer:
     """Signs requests.
 
     Args:
-        source: the credentials, or a function that is called for each request and returns them at once.
+        source: the credentials, or a function that is called for each request and returns them without
+            waiting.
     """
 
     __slots__ = ("_key", "_known", "_source")
@@ -203,7 +204,7 @@ class Signer:
 
         Raises:
             ValidationError: the function returned something else.
-            Exception: what the function raises.
+            Exception: the function raised it.
         """
         source = self._source
         if isinstance(source, Credentials):
@@ -221,17 +222,17 @@ class Signer:
         """Give a request its access key and signature; its fields must not change after that.
 
         Args:
-            body: what is sent instead of the command's own body.
+            body: the body that is sent instead of the command's.
 
         Raises:
-            FrameError: a field without a UTF-8 form.
+            FrameError: a field has no UTF-8 form.
         """
         key = self._key
         if key is None or credentials is not self._known:
             assert isinstance(credentials.secret_key, Secret)
             key = self._key = SigningKey(credentials.secret_key)
             self._known = credentials
-        # A new mapping: that of the caller may be shared with clients of another identity.
+        # A new mapping, since clients of other identities may share the caller's.
         ext = dict(command.ext)
         ext.pop(SECURITY_TOKEN, None)
         ext.pop(SIGNATURE, None)
@@ -249,7 +250,7 @@ def _secret(name: str, given: str | Secret) -> Secret:
 
 
 def _check_key(name: str, given: object) -> None:
-    """Refuse what cannot be a key; the texts do not show it."""
+    """Refuse a value that cannot be a key; the errors do not show the value."""
     if not isinstance(given, str):
         raise ValidationError(f"{name} must be a string, got {type(given).__name__}")
     if not given:

@@ -1,4 +1,5 @@
-"""Protocol versions: the ``version`` of a command is a place in Java's list of releases (``MQVersion``)."""
+"""Protocol versions: the ``version`` of a command is an index into Java's list of releases
+(``MQVersion``)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Final
 
 # From these versions on a peer ...
 V3_0_11: Final = 37  # registers with a RegisterBrokerBody
-V3_4_9: Final = 121  # has maxReconsumeTimes of its own in CONSUMER_SEND_MSG_BACK
-V4_9_3: Final = 399  # takes what comes back without a limit of its own: the group's counts
+V3_4_9: Final = 121  # sends maxReconsumeTimes in CONSUMER_SEND_MSG_BACK
+V4_9_3: Final = 399  # lets the group's limit of retries apply to messages sent back
 V4_9_4: Final = 401  # reads routes with quoted numeric keys
 V5_0_0: Final = 413  # registers static topics in the compressed form
 
@@ -17,7 +18,8 @@ _V4_0_0 = V5_0_0 - 10 * 2 * 10
 
 
 def name_of(version: int) -> str:
-    """The release in lower case, such as v5_3_3: of 4.0.0 and later, which have two places each."""
+    """The release of a version in lower case, such as v5_3_3; ``_V3`` before 4.0.0. Each release has two
+    numbers: its snapshot's and its own."""
     if version < _V4_0_0 - 1:
         return _V3
     release, final = divmod(version - _V4_0_0 + 1, 2)
@@ -27,7 +29,7 @@ def name_of(version: int) -> str:
 
 @lru_cache(maxsize=256)
 def number_of(release: str) -> int:
-    """The number of a release such as 5.2.0; 0: its digits have no place in the list."""
+    """The version of a release such as 5.2.0; 0 if Java's list has no place for its digits."""
     parts = release.split(".")
     if len(parts) != 3 or not all(len(part) == 1 and part in "0123456789" for part in parts):
         return 0

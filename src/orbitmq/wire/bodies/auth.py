@@ -1,4 +1,4 @@
-"""Users and access rules."""
+"""The bodies of requests and answers about users and access rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UserInfo(Body):
 
 @dataclass(slots=True)
 class PolicyEntryInfo(Body):
-    """What is allowed or denied on one resource."""
+    """The actions that are allowed or denied on one resource."""
 
     resource: str | None = None
     actions: list[str] | None = None

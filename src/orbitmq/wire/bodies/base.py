@@ -1,4 +1,4 @@
-"""What every typed body can do: become JSON and be read from it."""
+"""The base of all typed bodies: writing them as JSON, and reading them from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def named(name: str, default: Any, *, also: str | None = None) -> Any:
 
 
 def named_set(name: str) -> Any:
-    """The same for a field that is an empty set by default."""
+    """As :func:`named`, for a field whose default is an empty set."""
     return dataclasses.field(default_factory=set, metadata={_NAME: name})
 
 
@@ -44,14 +44,14 @@ class Body:
 
     __slots__ = ()
 
-    # Further pairs of wire name and property that Java writes because it sees a getter; never read.
+    # Pairs of wire name and property that Java also writes, as its classes have getters for them; never read.
     computed: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     def encode(self, *, java_keys: bool = False) -> bytes:
-        """This body as JSON; ``java_keys`` leaves integer keys without quotes, as old peers expect.
+        """This body as JSON; ``java_keys`` writes integer keys without quotes, as old peers expect.
 
         Raises:
-            BodyError: an attribute holds something that has no JSON form.
+            BodyError: an attribute has no JSON form.
         """
         return fastjson.dumps(self, java_keys=java_keys, fields_of=written_fields)
 
@@ -68,7 +68,7 @@ class Body:
         """Read a body, standard JSON or fastjson's dialect; unknown fields are ignored.
 
         Raises:
-            BodyError: no JSON object, or a field of the wrong type. The text says which.
+            BodyError: the data is not a JSON object, or a field, which the text names, has the wrong type.
         """
         return cls.from_json(fastjson.loads(data))
 
@@ -77,7 +77,7 @@ class Body:
         """Read a JSON array of this body.
 
         Raises:
-            BodyError: no array, or an item of the wrong type.
+            BodyError: the data is not an array, or an item has the wrong type.
         """
         items = fastjson.loads(data)
         if not isinstance(items, list):
@@ -89,7 +89,7 @@ class Body:
         """Read a body from parsed JSON.
 
         Raises:
-            BodyError: no object, or a field of the wrong type.
+            BodyError: the value is not an object, or a field has the wrong type.
         """
         try:
             found: Self = _reader(cls)(value)
@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
 
 
 class _MismatchError(Exception):
-    """A value of the wrong type; each level adds its part of the path on the way out."""
+    """A value has the wrong type. Each level that the exception passes adds its part of the path."""
 
     def __init__(self, value: object, expected: str) -> None:
         super().__init__(f"{reprlib.repr(value)}; expected {expected}")
@@ -137,26 +137,26 @@ def encode_object(value: Mapping[str, object]) -> bytes:
     """A JSON object whose values may be bodies.
 
     Raises:
-        BodyError: as :meth:`Body.encode`.
+        BodyError: as in :meth:`Body.encode`.
     """
     return fastjson.dumps(dict(value), fields_of=written_fields)
 
 
 def written_fields(kind: type[Any]) -> tuple[tuple[str, str], ...] | None:
-    """Wire names and attributes in the order to write, ``None`` when ``kind`` is no body."""
+    """The wire names and attributes of a body class, in the order of writing; ``None`` for other classes."""
     fields = _written.get(kind)
     if fields is None and issubclass(kind, Body):
         fields = _written[kind] = tuple(sorted(_wire_names(kind) + kind.computed))
     return fields
 
 
-# What was worked out for each body class.
+# Caches by body class: the written fields and the readers.
 _written: dict[type[Any], tuple[tuple[str, str], ...]] = {}
 _readers: dict[type[Any], _Converter] = {}
 
 
 def _reader(kind: type[Any]) -> _Converter:
-    """A function that makes a ``kind`` of a parsed JSON object."""
+    """The function that makes an instance of ``kind`` from a parsed JSON object."""
     if kind not in _readers:
         _readers[kind] = _make_reader(kind)
     return _readers[kind]
@@ -193,7 +193,7 @@ def _make_reader(kind: type[Any]) -> _Converter:
 
 
 def _converter(hint: Any) -> _Converter:
-    """A function that checks and converts one value of annotation ``hint``."""
+    """The function that checks and converts one value of a field annotated ``hint``."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
         return _converter(next(part for part in arguments if part is not type(None)))
@@ -309,12 +309,14 @@ def _queue(value: Any) -> MessageQueue:
 
 
 def _queue_key(value: Any) -> MessageQueue:
-    """A key of fastjson is the tuple of an object's pairs; other peers write the object as a text."""
+    """Read a queue that is a map's key: fastjson's keys are parsed as tuples of pairs; other peers write a
+    text."""
     if isinstance(value, str) and value.startswith("{"):
         return _queue(fastjson.loads(value))
     if isinstance(value, tuple):
         if len(value) == 3:
-            # The order in which all peers write a queue's fields; an answer about all groups has many queues.
+            # All peers write a queue's fields in this order. Quick, as an answer about all groups has many
+            # queues.
             (first, broker), (second, number), (third, topic) = value
             if (first, second, third) == _QUEUE_FIELDS and type(broker) is type(topic) is str:
                 return MessageQueue(topic, broker, _integer(number))

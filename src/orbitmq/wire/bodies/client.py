@@ -1,4 +1,4 @@
-"""Clients: heartbeats, queue locks, connections, and what a broker asks a client."""
+"""The bodies about clients: heartbeats, queue locks, connections, and a broker's requests to a client."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class ConsumeType(StrEnum):
-    """How a consumer gets its messages: pull, push or pop."""
+    """How a consumer gets its messages: by pull (actively), push (passively) or pop."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -47,14 +47,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether a group shares its messages or every member gets all."""
+    """Whether the members of a group share its messages, or each member gets all of them."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without progress begins. The last three are deprecated and mean the first."""
+    """Where a group without committed offsets begins. The last three are deprecated and mean the first."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -68,13 +68,13 @@ class ConsumeFromWhere(StrEnum):
 
 @dataclass(slots=True)
 class SubscriptionData(Body):
-    """What a consumer wants of a topic.
+    """A consumer's subscription to a topic.
 
     Attributes:
         sub_string: ``*``, or tags joined by ``||``, or the SQL92 expression.
         tags_set: the tags; empty for ``*`` and SQL92.
-        code_set: their Java hashes.
-        sub_version: milliseconds since the epoch when the subscription was made.
+        code_set: the Java hash codes of the tags.
+        sub_version: when the subscription was made, milliseconds since the epoch.
         expression_type: ``TAG`` or ``SQL92``.
     """
 
@@ -111,8 +111,8 @@ class HeartbeatData(Body):
     """Body of HEART_BEAT: the groups of a client.
 
     Attributes:
-        heartbeat_fingerprint: 0, or the number that stands for the content (heartbeat V2).
-        without_sub: the subscriptions are left out because the broker knows the fingerprint.
+        heartbeat_fingerprint: the hash of the content (heartbeat V2), or 0.
+        without_sub: whether the subscriptions are left out because the broker knows the fingerprint.
     """
 
     client_id: str = named("clientID", "")
@@ -122,7 +122,8 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
     def fingerprint(self) -> int:
-        """A number that changes when the groups or subscriptions do, whatever client and time they are of."""
+        """A hash of the groups and subscriptions, independent of the client and of the subscriptions'
+        times."""
         consumers = [
             replace(
                 group, subscription_data_set=[replace(s, sub_version=0) for s in group.subscription_data_set]
@@ -145,7 +146,7 @@ class LockBatchRequestBody(Body):
 
 @dataclass(slots=True)
 class LockBatchResponseBody(Body):
-    """The queues that are locked now."""
+    """The queues that the client has locked."""
 
     lock_ok_mq_set: set[MessageQueue] = named_set("lockOKMQSet")  # noqa: RUF009  # it is a dataclass field
 
@@ -157,14 +158,14 @@ class UnlockBatchRequestBody(LockBatchRequestBody):
 
 @dataclass(slots=True)
 class GetConsumerListByGroupResponseBody(Body):
-    """Ids of the clients of a group."""
+    """The ids of a group's clients."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class CheckClientRequestBody(Body):
-    """Body of CHECK_CLIENT_CONFIG: is this filter valid?"""
+    """Body of CHECK_CLIENT_CONFIG, which checks whether a subscription's filter is valid."""
 
     client_id: str = ""
     group: str = ""
@@ -184,10 +185,10 @@ class ListedConnection(Body):
 
 @dataclass(slots=True)
 class SubscriptionConflict(Body):
-    """Two members of a group that want different messages of a topic; a part of OrbitMQ's own answers.
+    """Two members of a group that subscribe to different messages of a topic; only in OrbitMQ's answers.
 
     Attributes:
-        wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
+        wanted, other_wanted: their expressions; ``None`` if that member does not subscribe to the topic.
     """
 
     topic: str = ""
@@ -202,8 +203,9 @@ class ConsumerConnection(Body):
     """The clients of a consumer group.
 
     Attributes:
-        conflicts, conflict_count: where members contradict each other now, and how often one began to since
-            the broker's start; ``None`` from Apache's brokers, and when there was none.
+        conflicts: the present conflicts between members.
+        conflict_count: how many conflicts have begun since the broker's start. Both are ``None`` from
+            Apache's brokers, and if there was no conflict.
     """
 
     connection_set: list[ListedConnection] = field(default_factory=list)
@@ -224,7 +226,7 @@ class ProducerConnection(Body):
 
 @dataclass(slots=True)
 class ProducerInfo(Body):
-    """A producer as GET_ALL_PRODUCER_INFO shows it. ``last_update_timestamp`` is in milliseconds."""
+    """A producer in the answer to GET_ALL_PRODUCER_INFO. ``last_update_timestamp`` is in milliseconds."""
 
     client_id: str = ""
     remote_ip: str = named("remoteIP", "")
@@ -238,7 +240,7 @@ class ProducerTableInfo(Body):
     """All producers of a broker by group.
 
     Attributes:
-        consumers: all consumers by group; only in the answer of an OrbitMQ broker that was asked for them.
+        consumers: all consumers by group; only in the answer of an OrbitMQ broker to a request for them.
     """
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
@@ -246,7 +248,7 @@ class ProducerTableInfo(Body):
 
 
 class CMResult(StrEnum):
-    """How a message consumed on request ended."""
+    """The result of a message consumed on request."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -269,7 +271,7 @@ class ConsumeMessageDirectlyResult(Body):
 
 @dataclass(slots=True)
 class ProcessQueueInfo(Body):
-    """State of a queue that a push consumer works on. Times are milliseconds since the epoch."""
+    """The state of a queue of a push consumer. Times are milliseconds since the epoch."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -289,7 +291,7 @@ class ProcessQueueInfo(Body):
 
 @dataclass(slots=True)
 class PopProcessQueueInfo(Body):
-    """State of a queue that a pop consumer works on."""
+    """The state of a queue of a pop consumer."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -310,7 +312,7 @@ class ConsumeStatus(Body):
 
 @dataclass(slots=True)
 class ConsumerRunningInfo(Body):
-    """The running info of a consumer, as it reports it."""
+    """The running info that a consumer reports."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)

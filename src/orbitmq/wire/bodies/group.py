@@ -1,4 +1,4 @@
-"""Subscription groups: how a consumer group may consume and retry."""
+"""The bodies about subscription groups: the settings by which a consumer group consumes and retries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOUR_MS = 60 * _MINUTE_MS
 
 
 class GroupRetryPolicyType(StrEnum):
-    """Which retry policy of a group counts."""
+    """Which of a group's retry policies applies."""
 
     EXPONENTIAL = "EXPONENTIAL"
     CUSTOMIZED = "CUSTOMIZED"
@@ -42,7 +42,7 @@ def _default_retry_delays_ms() -> list[int]:
 
 @dataclass(slots=True)
 class CustomizedRetryPolicy(Body):
-    """Retry delays in milliseconds, by number of tries."""
+    """Retry delays in milliseconds, by the number of deliveries."""
 
     next: list[int] = field(default_factory=_default_retry_delays_ms)
 
@@ -123,7 +123,7 @@ class GroupForbidden(Body):
 
 @dataclass(slots=True)
 class QuerySubscriptionResponseBody(Body):
-    """What a group subscribed to."""
+    """A group's subscription to a topic."""
 
     subscription_data: SubscriptionData | None = None
     group: str = ""

@@ -1,4 +1,4 @@
-"""Replication."""
+"""The bodies about replication: the state of a master's slaves, and of a slave's link to its master."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class HAConnectionRuntimeInfo(Body):
-    """A slave as its master sees it; ``diff`` is in bytes."""
+    """A master's connection of one slave. ``diff`` is how many bytes the slave is behind."""
 
     addr: str = ""
     slave_ack_offset: int = 0
@@ -39,7 +39,7 @@ class HAClientRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HARuntimeInfo(Body):
-    """The state of replication of a broker."""
+    """The state of a broker's replication."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0

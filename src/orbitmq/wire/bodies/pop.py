@@ -1,4 +1,4 @@
-"""Pop consumption: queue assignment, check points and acknowledgements."""
+"""The bodies about pop consumption: queue assignment, check points and acknowledgements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SetMessageRequestModeRequestBody(Body):
 
 @dataclass(slots=True)
 class MessageRequestModeSerializeWrapper(Body):
-    """Modes by topic and group; also messageRequestMode.json."""
+    """The modes by topic and group; also the content of messageRequestMode.json."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
         default_factory=dict
@@ -68,7 +68,7 @@ class QueryAssignmentRequestBody(Body):
 
 @dataclass(slots=True)
 class MessageQueueAssignment(Body):
-    """A queue for a client; with POP and queue id -1 it means every queue of the broker."""
+    """A queue assigned to a client; queue id -1 with POP means every queue of the broker."""
 
     message_queue: MessageQueue | None = None
     mode: MessageRequestMode = MessageRequestMode.PULL
@@ -77,20 +77,20 @@ class MessageQueueAssignment(Body):
 
 @dataclass(slots=True)
 class QueryAssignmentResponseBody(Body):
-    """Body of the response to QUERY_ASSIGNMENT; no list: not known now, keep what is there."""
+    """Body of the response to QUERY_ASSIGNMENT. Without a list, the client keeps its present assignment."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 @dataclass(slots=True)
 class PopCheckPoint(Body):
-    """What one pop took from one queue. Times are milliseconds.
+    """The messages that one pop took from one queue. Times are milliseconds.
 
     Attributes:
         bit_map: bit i is set when message i is acknowledged.
-        queue_offset_diff: offsets of the messages minus ``start_offset``.
-        revive_offset: where the check point itself is in the revive queue.
-        re_put_times: how often it was written again.
+        queue_offset_diff: the offsets of the messages minus ``start_offset``.
+        revive_offset: the offset of the check point itself in the revive queue.
+        re_put_times: how often the check point was written again.
     """
 
     computed: ClassVar[tuple[tuple[str, str], ...]] = (("reviveTime", "revive_time"),)

@@ -1,4 +1,4 @@
-"""Quotas; a request and an answer of OrbitMQ's own, which RocketMQ does not have."""
+"""The body of OrbitMQ's requests and answers about quotas, which RocketMQ does not have."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from orbitmq.wire.bodies.base import Body
 
 __all__ = ["MAX_RATE", "Quota"]
 
-# Bytes or messages a second: more than any machine carries.
+# The highest limit, in bytes or messages a second: more than any machine carries.
 MAX_RATE: Final = 2**50
 
 
 @dataclass(slots=True)
 class Quota(Body):
-    """What a user, an address or a topic may use at one broker; 0: there is no limit.
+    """The limits of a user, an address or a topic at one broker; 0: no limit.
 
     Attributes:
         kind: ``user``, ``address`` or ``topic``.
-        bytes_in, messages_in: a second, from clients.
-        bytes_out, messages_out: a second, to clients.
-        pauses_in, pauses_out: in answers, how often a client was not read for a while for this quota.
+        bytes_in, messages_in: the most bytes and messages a second from clients.
+        bytes_out, messages_out: the most bytes and messages a second to clients.
+        pauses_in, pauses_out: in answers, how often reading from a client paused because of this quota.
     """
 
     kind: str = ""
@@ -35,5 +35,5 @@ class Quota(Body):
 
     @property
     def limits(self) -> tuple[int, int, int, int]:
-        """The four limits."""
+        """The four limits, in the order of the fields."""
         return self.bytes_in, self.messages_in, self.bytes_out, self.messages_out

@@ -1,4 +1,4 @@
-"""Sending dead letters again; requests and answers of OrbitMQ's own, which RocketMQ does not have."""
+"""The bodies of OrbitMQ's requests and answers about redrives, which send dead letters again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Redrive", "RedriveAction", "RedriveRequest", "RedriveState"]
 
 
 class RedriveState(StrEnum):
-    """Where a redrive is."""
+    """The state of a redrive."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -21,7 +21,7 @@ class RedriveState(StrEnum):
 
 
 class RedriveAction(StrEnum):
-    """What can be done to a redrive."""
+    """The changes that can be made to a redrive."""
 
     PAUSE = "PAUSE"
     RESUME = "RESUME"
@@ -30,18 +30,18 @@ class RedriveAction(StrEnum):
 
 @dataclass(slots=True)
 class RedriveRequest(Body):
-    """Send the dead letters of a group again.
+    """A request to send the dead letters of a group again.
 
     Attributes:
-        to_topic: where to, ``None``: each to the topic it came from.
-        sql: only those that this SQL92 expression matches.
-        begin_ms, end_ms: only those that became dead letters in this time, epoch milliseconds.
-        rate: messages a second, ``None``: as fast as it goes.
-        limit: at most so many, ``None``: all.
-        max_redrives: a dead letter that was sent again so often stays.
-        dry_run: only count.
-        only: only the dead letters at these queue offsets, as pairs of first and behind last, in order;
-            ``None``: all. They are those of one broker.
+        to_topic: the topic that gets them; ``None``: each goes to its original topic.
+        sql: send only dead letters that this SQL92 expression matches.
+        begin_ms, end_ms: send only those that became dead letters in this time, epoch milliseconds.
+        rate: messages a second; ``None``: without a limit.
+        limit: the most dead letters to send; ``None``: all.
+        max_redrives: leave dead letters that were sent again this often.
+        dry_run: count the dead letters instead of sending them.
+        only: send only the dead letters at these queue offsets of one broker, as ordered pairs of the first
+            offset and the one behind the last; ``None``: all.
     """
 
     group: str = ""
@@ -62,16 +62,18 @@ class Redrive(Body):
 
     Attributes:
         request: the options of the command that began it.
-        position, end: offset of the dead letter to look at next, and the one to end at.
-        log_offset: where in the commit log what was sent behind ``position`` begins.
-        sent, too_often, without_topic, too_large, filtered: dead letters sent again; left because of
-            ``max_redrives``; because their topic is not there; because their properties have no room for the
-            mark; passed over by the filter, or because an earlier redrive has sent them.
-        missing_topic: the last topic that was not there.
-        done: offsets that this redrive and those before it have sent again, as pairs of first and behind
-            last.
-        complete: with ``dry_run``: whether all were counted in time.
-        problem: why it waits or has failed.
+        position, end: the offset of the next dead letter, and the offset at which the redrive ends.
+        log_offset: where the messages sent since ``position`` was saved begin in the commit log.
+        sent: how many dead letters were sent again.
+        too_often: how many were left because of ``max_redrives``.
+        without_topic: how many were left because their topic does not exist.
+        too_large: how many were left because their properties have no room for the mark.
+        filtered: how many the filter excluded, or an earlier redrive has sent.
+        missing_topic: the last topic that did not exist.
+        done: the offsets that this redrive and earlier ones have sent again, as pairs of the first offset and
+            the one behind the last.
+        complete: with ``dry_run``, whether all dead letters were counted in time.
+        problem: why the redrive waits or has failed.
     """
 
     request: RedriveRequest = field(default_factory=RedriveRequest)

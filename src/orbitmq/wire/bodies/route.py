@@ -1,4 +1,4 @@
-"""Bodies of the name server: registrations, routes and clusters."""
+"""The bodies of the name server's requests and answers: registrations, routes and clusters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INT32 = struct.Struct(">i")
 
 @dataclass(slots=True)
 class RegisterBrokerBody(Body):
-    """What a broker registers: its topics."""
+    """The registration of a broker, with its topics."""
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         default_factory=TopicConfigAndMappingSerializeWrapper
@@ -48,7 +48,7 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = field(default_factory=list)
 
     def encode_compressed(self, version: int = V5_0_0) -> bytes:
-        """The binary, compressed form as a broker of ``version`` sends it."""
+        """The binary, compressed form that a broker of ``version`` sends."""
         wrapper = self.topic_config_serialize_wrapper
         topics = [config.encode_text().encode() for _, config in sorted(wrapper.topic_config_table.items())]
         parts = [*_block(wrapper.data_version.encode()), _INT32.pack(len(topics))]
@@ -66,11 +66,11 @@ class RegisterBrokerBody(Body):
     def decode_registration(cls, body: bytes, *, compressed: bool, version: int) -> RegisterBrokerBody:
         """Read the body of REGISTER_BROKER by its header's ``compressed`` and its command's version.
 
-        Java's 5.x broker says ``compressed=false`` even when it compresses; a body that begins like a zlib
-        stream is therefore always taken as one.
+        Java's 5.x broker sends ``compressed=false`` even with a compressed body, so a body that begins like a
+        zlib stream is always read as one.
 
         Raises:
-            BodyError: the body is not what its header says.
+            BodyError: the body does not have the form that its header names.
         """
         if compressed or body[:1] == b"\x78":
             return cls._decode_compressed(body, version)
@@ -97,7 +97,7 @@ class RegisterBrokerBody(Body):
 
 
 def registration_crc(body: bytes) -> int:
-    """The header's ``bodyCrc32`` for a registration body as it is sent."""
+    """The header's ``bodyCrc32`` for a registration's encoded body."""
     return body_crc(body)
 
 
@@ -113,7 +113,8 @@ class _Blocks:
         self._at = 0
 
     def count(self, field_name: str) -> int:
-        """A number of blocks; each needs at least its length field, so a lie shows at once."""
+        """Read a number of blocks. Each block needs at least its length field, so a false number is
+        detected."""
         found = self._number(field_name)
         if not 0 <= found <= (len(self._data) - self._at) // 4:
             raise BodyError(
@@ -140,9 +141,9 @@ class _Blocks:
 
 @dataclass(slots=True)
 class QueueData(Body):
-    """How many queues a topic has on one broker group.
+    """The queues of a topic on one broker group.
 
-    ``topic_syn_flag`` is what clients up to 4.7 call ``topic_sys_flag``; set both to reach them.
+    ``topic_syn_flag`` is the name of ``topic_sys_flag`` in clients up to 4.7; set both for them.
     """
 
     broker_name: str = ""
@@ -166,7 +167,7 @@ class BrokerData(Body):
 
 @dataclass(slots=True)
 class TopicRouteData(Body):
-    """Where a topic is."""
+    """The brokers and queues of a topic."""
 
     queue_datas: list[QueueData] = field(default_factory=list)
     broker_datas: list[BrokerData] = field(default_factory=list)
@@ -177,7 +178,7 @@ class TopicRouteData(Body):
 
 @dataclass(slots=True)
 class ClusterInfo(Body):
-    """All brokers, and the clusters they belong to."""
+    """All brokers, and the clusters to which they belong."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Offsets, progress and statistics."""
+"""The bodies about offsets, the progress of groups, and statistics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class TopicOffset(Body):
-    """The ends of a queue. ``last_update_timestamp`` is in milliseconds since the epoch."""
+    """The offsets at both ends of a queue. ``last_update_timestamp`` is in milliseconds since the epoch."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -54,10 +54,11 @@ class TopicStatsTable(Body):
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """A group's progress in a queue. ``last_timestamp`` is the store time of its last message, ms.
+    """A group's progress in a queue. ``last_timestamp`` is the store time of the last consumed message, in
+    ms.
 
-    ``pop_in_flight`` is OrbitMQ's own: messages that pops have handed out and that are not acknowledged;
-    ``None``: the group does not pop the queue.
+    ``pop_in_flight``, only from OrbitMQ's brokers, is the number of popped messages that are not
+    acknowledged; ``None`` if the group does not pop the queue.
     """
 
     broker_offset: int = 0
@@ -77,7 +78,8 @@ class ConsumeStats(Body):
 
 @dataclass(slots=True)
 class TopicProgress(Body):
-    """A group's progress in all queues of a topic together: its lag, and the sum of the queues' ends."""
+    """A group's progress in all queues of a topic: the sum of its lags, and the sum of the queues' end
+    offsets."""
 
     lag: int = 0
     end: int = 0
@@ -88,8 +90,8 @@ class ConsumeStatsList(Body):
     """The progress of every group of a broker: group -> one ``ConsumeStats`` for each topic.
 
     Attributes:
-        sums: by group and topic, instead of the list; only in the answer of an OrbitMQ broker that was asked
-            for it.
+        sums: the progress by group and topic, instead of the list; only in the answer of an OrbitMQ broker to
+            a request for it.
     """
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
@@ -101,7 +103,7 @@ class ConsumeStatsList(Body):
 
 @dataclass(slots=True)
 class ConsumerOffsetSerializeWrapper(Body):
-    """Committed offsets: ``topic@group`` -> queue id -> offset; also consumerOffset.json."""
+    """Committed offsets: ``topic@group`` -> queue id -> offset; also the content of consumerOffset.json."""
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -109,7 +111,7 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 @dataclass(slots=True)
 class DelayOffsetSerializeWrapper(Body):
-    """Progress of scheduled delivery: delay level -> offset; also delayOffset.json."""
+    """The progress of scheduled delivery: delay level -> offset; also the content of delayOffset.json."""
 
     offset_table: dict[int, int] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -134,14 +136,14 @@ class MessageQueueForC(Body):
 
 @dataclass(slots=True)
 class ResetOffsetBodyForC(Body):
-    """The same for C++ clients, whose JSON has no objects as keys."""
+    """As :class:`ResetOffsetBody`, for C++ clients, whose JSON has no objects as keys."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class GetConsumerStatusBody(Body):
-    """Progress that clients report: one client's, or client id -> progress."""
+    """The offsets that clients report: one client's by queue, or several clients' by client id and queue."""
 
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
@@ -149,14 +151,15 @@ class GetConsumerStatusBody(Body):
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetBody(Body):
-    """Offsets by queue id."""
+    """Corrected offsets by queue id."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QueueTimeSpan(Body):
-    """Store times (ms since the epoch) at the ends of a queue and at a group's progress in it."""
+    """The store times (ms since the epoch) of a queue's first and last message, and of a group's last
+    message."""
 
     message_queue: MessageQueue | None = None
     min_time_stamp: int = 0
@@ -174,7 +177,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 @dataclass(slots=True)
 class ConsumeQueueData(Body):
-    """One consume queue entry and what the group's filter says to it."""
+    """One entry of a consume queue, with the result of the group's filter."""
 
     physic_offset: int = 0
     physic_size: int = 0
@@ -187,7 +190,7 @@ class ConsumeQueueData(Body):
 
 @dataclass(slots=True)
 class QueryConsumeQueueResponseBody(Body):
-    """A stretch of a consume queue."""
+    """Consecutive entries of a consume queue."""
 
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -198,7 +201,7 @@ class QueryConsumeQueueResponseBody(Body):
 
 @dataclass(slots=True)
 class BrokerStatsItem(Body):
-    """A counter over a period: its sum, per second, and per call."""
+    """A counter over a period: its sum, its rate per second, and its average per call."""
 
     sum: int = 0
     tps: float = 0.0
@@ -216,7 +219,7 @@ class BrokerStatsData(Body):
 
 @dataclass(slots=True)
 class TimerMetric(Body):
-    """Timer messages of a topic that wait. ``time_stamp`` is in milliseconds since the epoch."""
+    """The waiting timer messages of a topic. ``time_stamp`` is in milliseconds since the epoch."""
 
     count: int = 0
     time_stamp: int = 0
@@ -224,7 +227,7 @@ class TimerMetric(Body):
 
 @dataclass(slots=True)
 class LateTimer(Body):
-    """A timer message that should have been delivered at ``due_ms``, milliseconds since the epoch."""
+    """An overdue timer message, due at ``due_ms``, milliseconds since the epoch."""
 
     topic: str = ""
     unique_id: str = ""
@@ -236,8 +239,9 @@ class TimerMetricsSerializeWrapper(Body):
     """Waiting timer messages by topic.
 
     Attributes:
-        pending_by_minute: how many are due by minute (milliseconds since the epoch as text); like
-            ``oldest_late`` only in the answer of an OrbitMQ broker that was asked for it.
+        pending_by_minute: how many messages are due in each minute (milliseconds since the epoch as text).
+        oldest_late: the most overdue message. Both are only in the answer of an OrbitMQ broker to a request
+            for them.
     """
 
     timing_count: dict[str, TimerMetric] = field(default_factory=dict)

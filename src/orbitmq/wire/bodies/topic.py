@@ -1,4 +1,4 @@
-"""Topics: their configuration, its version, static topics, and the wrappers that carry them."""
+"""The bodies about topics: their configuration and its version, static topics, and tables of topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class TopicFilterType(StrEnum):
-    """A relic: the broker does not look at it."""
+    """A field of RocketMQ's protocol that no broker reads any more."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
@@ -37,12 +37,12 @@ class TopicFilterType(StrEnum):
 
 @dataclass(slots=True)
 class DataVersion(Body):
-    """How new a table is. Equal when all three numbers are.
+    """The version of a table; versions are equal when all three numbers are.
 
     Attributes:
         state_version: grows when a controller elects a new master.
-        timestamp: milliseconds since the epoch of the last change.
-        counter: number of changes.
+        timestamp: when the table last changed, milliseconds since the epoch.
+        counter: the number of changes.
     """
 
     state_version: int = 0
@@ -55,26 +55,27 @@ class DataVersion(Body):
         return DataVersion(state, now_ms, self.counter + 1)
 
     def is_newer_than(self, other: DataVersion) -> bool:
-        """Java's order: state version, then counter, then time."""
+        """Whether this version is newer, in Java's order: by state version, then counter, then time."""
         mine = (self.state_version, self.counter, self.timestamp)
         return mine > (other.state_version, other.counter, other.timestamp)
 
 
 @dataclass(slots=True)
 class MadeAt(Body):
-    """(OrbitMQ) From where on messages are of this topic, and not of one of its name that was deleted.
+    """(OrbitMQ) Where a topic's messages begin, which separates them from those of a deleted topic of its
+    name.
 
     Attributes:
-        log_offset: the end of the commit log when the topic was made.
-        time_ms: messages stored at that time or later belong to the topic, wherever they lie: the log may
-            have lost its end since, and have got another one.
+        log_offset: the end of the commit log when the topic was created.
+        time_ms: messages stored at that time or later belong to the topic, whatever their offset in the log:
+            the log may have lost its end since then, and have got a new one.
     """
 
     log_offset: int = 0
     time_ms: int = 0
 
     def __str__(self) -> str:
-        """As answers have it that give an offset of the topic; clients only compare it."""
+        """The text in answers with an offset of the topic; clients only compare it."""
         return f"{self.log_offset}@{self.time_ms}"
 
 
@@ -83,8 +84,8 @@ class TopicConfig(Body):
     """One topic of a broker. ``perm``, ``topic_sys_flag``: bits of :mod:`orbitmq.message.reserved`.
 
     Attributes:
-        made_at: ``None``: all messages in its queues are of it, as far as is known. RocketMQ's programs pass
-            over it, and do not write it again.
+        made_at: where its messages begin; ``None`` if, as far as is known, all messages in its queues are its
+            own. RocketMQ's programs ignore the field, and do not write it back.
     """
 
     topic_name: str = ""
@@ -110,7 +111,8 @@ class TopicConfig(Body):
         """Read the one-line form.
 
         Raises:
-            BodyError: fewer than five words, no number where one must be, or attributes that are no JSON.
+            BodyError: there are fewer than five words, a word that must be a number is none, or the
+                attributes are not JSON.
         """
         words = text.split(" ", 5)
         try:
@@ -139,7 +141,7 @@ class CreateTopicListRequestBody(Body):
 
 @dataclass(slots=True)
 class TopicConfigSerializeWrapper(Body):
-    """The topic table of a broker, as topics.json and old registrations have it."""
+    """The topic table of a broker, in topics.json and in old registrations."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -147,9 +149,9 @@ class TopicConfigSerializeWrapper(Body):
 
 @dataclass(slots=True)
 class LogicQueueMappingItem(Body):
-    """A stretch of a logical queue: from ``logic_offset`` on it lies in queue ``queue_id`` of ``bname``.
+    """A part of a logical queue: from ``logic_offset`` on it lies in queue ``queue_id`` of broker ``bname``.
 
-    -1 as an offset or a time means: not known yet.
+    An offset or a time of -1 is not known yet.
     """
 
     gen: int = 0
@@ -164,7 +166,7 @@ class LogicQueueMappingItem(Body):
 
 @dataclass(slots=True)
 class TopicQueueMappingInfo(Body):
-    """Which logical queues of a static topic a broker holds (``curr_id_map``: logical to physical id)."""
+    """The logical queues of a static topic that a broker holds (``curr_id_map``: logical to physical id)."""
 
     topic: str = ""
     scope: str = "__global__"
@@ -191,7 +193,7 @@ class TopicConfigAndQueueMapping(TopicConfig):
 
 @dataclass(slots=True)
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
-    """The topic table with static topics, as 5.x brokers register it."""
+    """The topic table with static topics, in the registrations of 5.x brokers."""
 
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
@@ -215,6 +217,6 @@ class GroupList(Body):
 
 @dataclass(slots=True)
 class KVTable(Body):
-    """A plain table of texts."""
+    """A table of texts by name."""
 
     table: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Users and rules: typed headers. Java sends a blank name too, so nothing is required."""
+"""The headers of requests about users and rules. Java may send an empty name, so no field is required."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AuthGetUserRequest(_OfUser, kw_only=True):
 
 
 class AuthListUserRequest(RequestHeader, kw_only=True):
-    """AUTH_LIST_USER (3005), admin to broker. Names that contain ``filter``."""
+    """AUTH_LIST_USER (3005), admin to broker. Lists users whose names contain ``filter``."""
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_USER
 
@@ -78,7 +78,7 @@ class AuthUpdateAclRequest(RequestHeader, kw_only=True):
 
 
 class AuthDeleteAclRequest(RequestHeader, kw_only=True):
-    """AUTH_DELETE_ACL (3008), admin to broker. Without ``resource`` all rules of the subject."""
+    """AUTH_DELETE_ACL (3008), admin to broker. Without ``resource`` it deletes all rules of the subject."""
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_ACL
 
@@ -96,7 +96,7 @@ class AuthGetAclRequest(RequestHeader, kw_only=True):
 
 
 class AuthListAclRequest(RequestHeader, kw_only=True):
-    """AUTH_LIST_ACL (3010), admin to broker. Subjects and resources that contain the filters."""
+    """AUTH_LIST_ACL (3010), admin to broker. Lists rules whose subjects and resources contain the filters."""
 
     code: ClassVar[int] = RequestCode.AUTH_LIST_ACL
 
@@ -108,7 +108,7 @@ class UpdateAndCreateAclConfigRequest(RequestHeader, kw_only=True):
     """UPDATE_AND_CREATE_ACL_CONFIG (50), admin to broker: an account of ACL 1.0.
 
     Attributes:
-        topic_perms, group_perms: as ``orders=PUB|SUB,bills=SUB``.
+        topic_perms, group_perms: permissions such as ``orders=PUB|SUB,bills=SUB``.
     """
 
     code: ClassVar[int] = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
@@ -132,7 +132,7 @@ class DeleteAclConfigRequest(RequestHeader, kw_only=True):
 
 
 class UpdateGlobalWhiteAddrsConfigRequest(RequestHeader, kw_only=True):
-    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53), admin to broker. Without a path it is about plain_acl.yml."""
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53), admin to broker. Without a path it changes plain_acl.yml."""
 
     code: ClassVar[int] = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
 
@@ -144,8 +144,8 @@ class GetBrokerAclConfigResponse(ResponseHeader, kw_only=True):
     """Answer to GET_BROKER_CLUSTER_ACL_INFO (52).
 
     Attributes:
-        version: of plain_acl.yml, as JSON.
-        all_acl_file_version: of all files by their paths, as JSON.
+        version: the version of plain_acl.yml, as JSON.
+        all_acl_file_version: the versions of all files by their paths, as JSON.
     """
 
     version: str

@@ -1,4 +1,5 @@
-"""What every typed header can do: read header fields from a command and write them into one."""
+"""The base of all typed headers: reading them from a command's header fields, and writing them into a
+command."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Header(msgspec.Struct, rename="camel"):
     """
 
     def to_ext(self) -> dict[str, str]:
-        """Every field that is not ``None``, by its wire name, as Java's ``toString`` writes it."""
+        """The fields that are not ``None``, by their wire names, with the texts of Java's ``toString``."""
         ext: dict[str, str] = {}
         for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=False):
             if value is None:
@@ -55,10 +56,10 @@ class Header(msgspec.Struct, rename="camel"):
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Read the fields of this header; fields that it does not have are ignored.
+        """Read the fields of this header; other fields are ignored.
 
         Raises:
-            HeaderError: a required field is missing, or a value is not of its type. The text names them.
+            HeaderError: a required field is missing, or a value has the wrong type. The text names the field.
         """
         try:
             return msgspec.convert(ext, cls, strict=False)
@@ -72,18 +73,18 @@ class RequestHeader(Header):
     code: ClassVar[int]
 
     def command(self, body: bytes = b"", **values: Any) -> Command:
-        """The request with this header. ``values`` are further arguments of :class:`Command`."""
+        """A request with this header. ``values`` are further arguments of :class:`Command`."""
         return Command(self.code, self.to_ext(), body, **values)
 
 
 class RpcRequest(RequestHeader, kw_only=True):
-    """Header of a request that may say whom it is about (Java's ``RpcRequestHeader``).
+    """Header of a request that may name its namespace and broker (Java's ``RpcRequestHeader``).
 
     Attributes:
-        ns: namespace.
+        ns: the namespace.
         nsd: whether names already contain the namespace.
-        bname: broker that is meant, for requests that a proxy or a static topic sends on.
-        oway: whether the caller wants no answer.
+        bname: the target broker, in requests that are forwarded by a proxy or for a static topic.
+        oway: whether the sender expects no answer.
     """
 
     ns: str | None = None
@@ -96,7 +97,7 @@ class TopicRequest(RpcRequest, kw_only=True):
     """Header of a request about a topic or a queue (Java's ``TopicRequestHeader``).
 
     Attributes:
-        lo: whether the queue id is the logical one of a static topic.
+        lo: whether the queue id is a logical id of a static topic.
     """
 
     lo: bool | None = None
@@ -113,7 +114,8 @@ class ResponseHeader(Header):
 
 
 def _read_as_java(header: type[H], ext: Mapping[str, str]) -> H:
-    """Read what the fast way refused: Java's lenient spellings, or the error that names the field."""
+    """Read fields that msgspec refused: in Java's lenient spellings, or with the error that names the
+    field."""
     values: dict[str, Any] = {}
     for info in msgspec.structs.fields(header):
         text = ext.get(info.encode_name)
@@ -131,7 +133,7 @@ def _parse(header: type[Header], info: msgspec.structs.FieldInfo, text: str) -> 
     if kind is str:
         return text
     if kind is bool:
-        return text.lower() == "true"  # as Java: every other word is false
+        return text.lower() == "true"  # as in Java, every other word is false
     limit = 2**31 if kind is Int32 else 2**63
     if _INTEGER.fullmatch(text) and -limit <= int(text) < limit:
         return int(text)
@@ -139,10 +141,10 @@ def _parse(header: type[Header], info: msgspec.structs.FieldInfo, text: str) -> 
 
 
 def _name(info: msgspec.structs.FieldInfo) -> str:
-    """The wire name, and what it means when that is a single letter."""
+    """The wire name of a field, with the attribute's name if the wire name is a single letter."""
     return f"'{info.encode_name}'" if len(info.encode_name) > 1 else f"'{info.encode_name}' ({info.name})"
 
 
 def _kind(info: msgspec.structs.FieldInfo) -> Any:
-    """One of the keys of ``_EXPECTED``: the annotation without ``None``."""
+    """The type of a field without ``None``: one of the keys of ``_EXPECTED``."""
     return next(kind for kind in _EXPECTED if info.type == kind or kind in typing.get_args(info.type))

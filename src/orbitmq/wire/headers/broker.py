@@ -1,4 +1,4 @@
-"""Running a broker: typed headers. Required fields come first."""
+"""The headers of requests about running a broker. Required fields come first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = [
 
 
 class GetBrokerConfigResponse(ResponseHeader, kw_only=True):
-    """Response to GET_BROKER_CONFIG (26). ``liveKeys``, which only OrbitMQ's brokers have: the keys that may
-    change while the broker runs, separated by ``;``.
+    """Response to GET_BROKER_CONFIG (26). ``liveKeys``, only from OrbitMQ's brokers, lists the settings that
+    may change while the broker runs, separated by ``;``.
     """
 
     version: str
@@ -47,7 +47,7 @@ class ExchangeBrokerHaInfoRequest(RequestHeader, kw_only=True):
 class ExchangeBrokerHaInfoResponse(ResponseHeader, kw_only=True):
     """Response to EXCHANGE_BROKER_HA_INFO (906).
 
-    ``orbitmq_stream`` is ours: the version of the stream that the HA port speaks besides RocketMQ's protocol.
+    ``orbitmq_stream``, only from OrbitMQ's brokers, is the version of OrbitMQ's stream at the HA port.
     """
 
     master_ha_address: str | None = None

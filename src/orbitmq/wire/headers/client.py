@@ -1,4 +1,4 @@
-"""Clients: heartbeats, locks and what a client is asked: typed headers. Required fields come first."""
+"""The headers of clients' heartbeats and locks, and of requests to clients. Required fields come first."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class GetProducerConnectionListRequest(RpcRequest, kw_only=True):
 
 
 class GetConsumerRunningInfoRequest(RpcRequest, kw_only=True):
-    """GET_CONSUMER_RUNNING_INFO (307), admin to broker to client."""
+    """GET_CONSUMER_RUNNING_INFO (307), admin to broker, which forwards it to the client."""
 
     code: ClassVar[int] = RequestCode.GET_CONSUMER_RUNNING_INFO
 
@@ -101,7 +101,7 @@ class GetConsumerRunningInfoRequest(RpcRequest, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequest(TopicRequest, kw_only=True):
-    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to client."""
+    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker, which forwards it to the client."""
 
     code: ClassVar[int] = RequestCode.CONSUME_MESSAGE_DIRECTLY
 

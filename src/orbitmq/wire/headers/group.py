@@ -1,4 +1,4 @@
-"""Subscription groups: typed headers. Required fields come first."""
+"""The headers of requests about subscription groups. Required fields come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of queues and groups: typed headers. Required fields come first."""
+"""The headers of requests about the offsets of queues and groups. Required fields come first."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class TopicOffsetResponse(ResponseHeader, kw_only=True):
     """An offset of a queue.
 
     Attributes:
-        made_at: OrbitMQ's own field: differs between a topic and one of its name that was deleted before;
-            None as long as no topic of this name is known to have been deleted.
+        made_at: only from OrbitMQ's brokers: identifies the topic among those that had its name and were
+            deleted; None as long as no topic of this name is known to have been deleted.
     """
 
     offset: Int64

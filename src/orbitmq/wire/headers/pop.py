@@ -1,4 +1,4 @@
-"""Pop consumption and its assignment: typed headers. Required fields come first."""
+"""The headers of pop consumption and queue assignment. Required fields come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulling and querying messages: typed headers. Required fields come first."""
+"""The headers of requests that pull or query messages. Required fields come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas; requests of OrbitMQ's own."""
+"""The headers of OrbitMQ's requests about quotas, which RocketMQ does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["ListQuotasRequest", "SetQuotaRequest"]
 
 
 class SetQuotaRequest(RequestHeader, kw_only=True):
-    """SET_QUOTA (31005), admin to broker. The body is a quota; one without any limit is removed."""
+    """SET_QUOTA (31005), admin to broker. The body is a quota; a quota without limits removes the present
+    one."""
 
     code: ClassVar[int] = RequestCode.SET_QUOTA
 

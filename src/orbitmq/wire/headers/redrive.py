@@ -1,4 +1,4 @@
-"""Sending dead letters again; requests of OrbitMQ's own."""
+"""The headers of OrbitMQ's requests about redrives, which send dead letters again."""
 
 from __future__ import annotations
 

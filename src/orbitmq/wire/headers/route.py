@@ -1,4 +1,4 @@
-"""Name server: registration, routes, key-value settings: typed headers. Required fields come first."""
+"""The headers of the name server: registrations, routes, key-value settings. Required fields come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending messages and replies: typed headers. Required fields come first."""
+"""The headers of requests that send messages and replies. Required fields come first."""
 
 from __future__ import annotations
 
@@ -111,9 +111,11 @@ class ConsumerSendMsgBackRequest(RpcRequest, kw_only=True):
     """CONSUMER_SEND_MSG_BACK (36), client to broker.
 
     Attributes:
-        delay_ms: OrbitMQ's own field: deliver after this many milliseconds, with a timer, not after
-            ``delay_level``. Apache's broker does not read it and takes the level: a client gives both.
-        reason, client_id: OrbitMQ's own fields: why the message comes back and from whom, for a dead letter.
+        delay_ms: only between OrbitMQ's clients and brokers: the delay until the next delivery in
+            milliseconds, by a timer, instead of ``delay_level``. Apache's broker reads only the level, so
+            clients send both.
+        reason, client_id: only between OrbitMQ's clients and brokers: why, and by which client, the message
+            is sent back, for a dead letter.
     """
 
     code: ClassVar[int] = RequestCode.CONSUMER_SEND_MSG_BACK

@@ -1,4 +1,4 @@
-"""Topics of a broker: typed headers. Required fields come first."""
+"""The headers of requests about a broker's topics. Required fields come first."""
 
 from __future__ import annotations
 

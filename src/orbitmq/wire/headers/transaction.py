@@ -1,4 +1,4 @@
-"""Transactions: typed headers. Required fields come first."""
+"""The headers of requests about transactions. Required fields come first."""
 
 from __future__ import annotations
 

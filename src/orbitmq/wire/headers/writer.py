@@ -1,4 +1,4 @@
-"""Writers that take over from each other; a request of OrbitMQ's own."""
+"""The header of OrbitMQ's request about writers, whose later attempts replace earlier ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["BindWriterRequest"]
 
 
 class BindWriterRequest(RequestHeader, kw_only=True):
-    """BIND_WRITER (31004), client to broker: what this connection sends is of one attempt of a writer.
+    """BIND_WRITER (31004), client to broker: all sends of this connection belong to one attempt of a writer.
 
     Attributes:
-        writer: its name, the same for all its attempts.
-        run: of the whole writer; a later one is higher and ends all parts of those before.
-        part, turn: the attempt within the run; of one part a later one is higher.
-        fence: end the attempts before this one, instead of binding the connection.
+        writer: the writer's name, the same for all its attempts.
+        run: the number of the whole writer's run; a higher run ends all parts of lower ones.
+        part, turn: the attempt within the run; a higher turn of a part replaces lower ones.
+        fence: whether to end earlier attempts instead of binding the connection.
     """
 
     code: ClassVar[int] = RequestCode.BIND_WRITER
