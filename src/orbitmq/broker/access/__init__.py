@@ -1,1 +1,1 @@
-"""Users and rules of a broker, and the gate that asks them (RocketMQ's ACL 2.0)."""
+"""Users and rules of a broker, and the gate that checks requests by them (RocketMQ's ACL 2.0)."""

@@ -18,7 +18,7 @@ from orbitmq.transport.private_answers import PrivateAnswers
 
 
 def attach(host: Host) -> Attachment:
-    """Tables and audit log; where keys are required the gate and the handlers, too."""
+    """Attach tables and audit log, and if keys are required also the gate and the handlers."""
     s = host.services
     accounts = PlainAclFiles(s.runtime, s.config, s.events) if s.config.reads_accounts else None
     tables = BrokerAccess(

@@ -1,4 +1,4 @@
-"""The audit log as a part of a broker, and what it says about the targets of changes."""
+"""The audit log as a part of a broker, and how it describes the targets of changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orbitmq.wire.command import Command
 
 
 class AuditLog(Component):
-    """Begins the audit log before requests are served, and ends it after them."""
+    """Begins the audit log before requests are served, and ends it after the last one."""
 
     name = "audit log"
 

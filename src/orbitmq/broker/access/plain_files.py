@@ -1,7 +1,7 @@
 """The files of ACL 1.0 as a source of users and rules: read at the start, and followed.
 
 ``plain_acl.yml`` and the folder ``acl`` lie in ``<rocketmqHome>/conf``, or beside the broker's configuration
-file. A change counts when two looks in a row have found it: a file that is being written is no change yet.
+file. A change counts when two checks in a row have found it: a file that is being written is no change yet.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 
 FILE: Final = "plain_acl.yml"
 FOLDER: Final = "acl"
-# RocketMQ looks each 5 seconds.
+# How often the files are checked; RocketMQ: every 5 seconds.
 LOOK_S: Final = 2.0
-# Files and folders below conf/acl.
+# How many files and folders there may be below conf/acl.
 MAX_FILES: Final = 100
-# Accounts with white addresses that are named in the log.
+# How many accounts the log names because their white addresses have no effect.
 MAX_WARNED: Final = 1_000
 _KEYS_OF_TOOLS: Final = "tools.yml"
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What the files say, as users and rules."""
+    """The content of the files, as users and rules."""
 
     files: tuple[PlainAcl, ...]
     users: Mapping[str, User]
@@ -52,9 +52,9 @@ class PlainAclFiles(Component):
     """Users and rules of the accounts in the files.
 
     Attributes:
-        users: those of the accounts; besides, the super users that the settings name.
-        files: what was read last.
-        taken_ms: when that was, in milliseconds since the epoch.
+        users: the users of the accounts, and the super users that the settings name.
+        files: the files as last read.
+        taken_ms: when they were taken over, in milliseconds since the epoch.
     """
 
     name = "plain acl"
@@ -73,19 +73,19 @@ class PlainAclFiles(Component):
         self._warned: set[str] = set()
 
     async def start(self) -> None:
-        """Read the files.
+        """Read the files, and begin to check them for changes.
 
         Raises:
-            StartError: they cannot be used; it names file and line.
+            StartError: the files cannot be used; the text names file and line.
         """
         self._take(*await self.read())
         self._every(self._runtime.clock, LOOK_S, self.look)
 
     async def read(self) -> tuple[Mapping[str, bytes], Mapped]:
-        """The files, and what they say.
+        """Read the files; returns their bytes by path, and their users and rules.
 
         Raises:
-            StartError: they cannot be used; it names file and line.
+            StartError: the files cannot be used; the text names file and line.
         """
         try:
             found = await self._runtime.threads.run(self._contents)
@@ -123,8 +123,8 @@ class PlainAclFiles(Component):
         """Change one of the files; the change counts at once.
 
         Raises:
-            PlainChangeError, PlainAclError: it cannot be made, or would leave files that cannot be used.
-            OSError: it cannot be written.
+            PlainChangeError, PlainAclError: the change cannot be made, or would leave unusable files.
+            OSError: the file cannot be written.
         """
         async with self._changing:
             self._take(*await self._runtime.threads.run(self._changed, change))
@@ -220,7 +220,7 @@ def _below(files: Files, folder: str) -> Iterator[str]:
 
 def _names(files: Files, folder: str) -> list[str]:
     try:
-        # Hidden ones are those of editors, and the versions of a mounted ConfigMap.
+        # Hidden files are those of editors, and the versions of a mounted ConfigMap.
         return [name for name in files.list_dir(folder) if name[0] != "." and name != _KEYS_OF_TOOLS]
     except OSError as error:
         raise PlainAclError(folder, None, f"cannot be read: {error.strerror or error}") from error

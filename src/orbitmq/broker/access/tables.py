@@ -29,8 +29,8 @@ _CHANGES = frozenset({*TAKES_MESSAGES, Role.ACTING_MASTER})
 class BrokerAccess(Component):
     """Users and rules, kept in ``config/users.json`` and ``config/acls.json``.
 
-    They are read even without authentication, so that they exist when it is switched on again. Each has the
-    number of its last change, and deleted ones that of their deletion: see :class:`LastChanges`.
+    They are read even without authentication, so that they exist when it is switched on again. Each user and
+    rule has the number of its last change, each deleted one that of its deletion (:class:`LastChanges`).
 
     Args:
         written: returns when the changes of the tables are on the device.
@@ -81,7 +81,7 @@ class BrokerAccess(Component):
                 last=last,
             ),
         )
-        # A broker that knows a user knows all rules of that user.
+        # A broker that has a user has all rules of that user.
         feed.register(
             ACLS,
             FedTable(
@@ -111,7 +111,7 @@ class BrokerAccess(Component):
                 of accounts cannot be used.
         """
         if self._kept.encrypts:
-            self._rewrite(USERS)  # with the newest key, also what stands there in clear
+            self._rewrite(USERS)  # to encrypt all secrets with the newest key, also those in clear text
         if self._config.authentication_enabled:
             await self._begin()
         self._started = True

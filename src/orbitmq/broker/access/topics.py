@@ -1,4 +1,4 @@
-"""Whose message lies at a place in the log: for requests that name a message and no topic."""
+"""Finds the topic of the message at a place in the log, for requests that name a message and no topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.message.record import decode_record
 from orbitmq.message.reserved import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from orbitmq.store import MessageStore
 
-# Messages in them are on their way to the topic that a property names. No client can send to them.
+# Messages in these topics wait for delivery to the topic that a property names. No client can send to them.
 _WAITING: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
 
 

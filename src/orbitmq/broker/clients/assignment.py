@@ -31,7 +31,7 @@ EVERY_QUEUE = -1
 
 
 class Assignments(Component):
-    """Tells a member its queues, and whether it pulls or pops their messages."""
+    """Decides which queues a member has, and whether it pulls or pops their messages."""
 
     name = "assignments"
 
@@ -74,7 +74,7 @@ class Assignments(Component):
         await self._metadata.save(REQUEST_MODES)
 
     async def of(self, asked: QueryAssignmentRequestBody) -> list[MessageQueueAssignment] | None:
-        """The queues of one member; ``None``: unknown now, and the member keeps the queues it has."""
+        """The queues of one member; ``None``: they are unknown now, and the member keeps its queues."""
         queues = await self._queues.of(asked.topic)
         if queues is None:
             return None
@@ -120,7 +120,8 @@ def share_for_pop(
     """The queues that a member may pop: its own and those of the ``share`` members after it.
 
     Args:
-        share: 0 or less, or nearly the number of members: every broker's queues, as queue -1.
+        share: the number of those members. If it is 0 or less, or nearly all members, the result is queue -1
+            of each broker, which means every queue.
     """
     if share <= 0 or share >= len(members) - 1:
         brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in queues)

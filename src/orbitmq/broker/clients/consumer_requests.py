@@ -1,4 +1,4 @@
-"""Requests that only a consumer can answer: the broker sends them on (Broker2Client)."""
+"""Requests that only a consumer can answer: the broker passes them on (Broker2Client)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATUS_TIMEOUT_MS = 5_000
 
 
 class ConsumerRequests:
-    """Asks consumers that are online."""
+    """Sends requests to consumers that are online."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ConsumerRequests:
         """The offsets in a topic that a group's consumers report; those that do not answer are left out.
 
         Args:
-            client_id: ask only this one.
+            client_id: only this consumer; ``None`` or empty: all of them.
 
         Raises:
             RemotingError: SYSTEM_ERROR, no consumer of the group is online.

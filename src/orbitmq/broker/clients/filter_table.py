@@ -99,7 +99,7 @@ class FilterTable(Component):
             self._feed.changed(CONSUMER_FILTERS, key, None)
 
     def _clean(self) -> None:
-        """Forget groups that have been away for a day."""
+        """Forget groups that have been offline for a day."""
         oldest = self._clock.now_ms() - CLEAN_AFTER_MS
         for topic, groups in list(self._entries.items()):
             for group in [g for g, entry in groups.items() if 0 < entry["deadTime"] < oldest]:
@@ -145,7 +145,7 @@ def _signed(value: int) -> int:
 
 
 def murmur3_low(data: bytes) -> int:
-    """The first 64 bits of MurmurHash3 x64 128 with seed 0, as Guava's ``asLong`` gives them, unsigned."""
+    """The first 64 bits of MurmurHash3 x64 128 with seed 0, those of Guava's ``asLong``, unsigned."""
     h1 = h2 = 0
     whole = len(data) // 16 * 16
     for at in range(0, whole, 16):

@@ -1,4 +1,4 @@
-"""Clients announce that they are there, and that they leave (ClientManageProcessor)."""
+"""Registers clients by their heartbeats, and removes them when they leave (ClientManageProcessor)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.wire.errors import RemotingError
 
 
 class Heartbeats:
-    """Registers clients by their heartbeats; a consumer group gets its retry topic with the first one."""
+    """Registers clients by their heartbeats; the first one of a consumer group makes its retry topic."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Heartbeats:
         return changed or not heartbeat.heartbeat_fingerprint
 
     def announced(self, heartbeat: HeartbeatData) -> Awaitable[None] | None:
-        """Returns when name servers know the retry topics of the groups; ``None``: they already do.
+        """Wait until the name servers have the retry topics of the groups; ``None``: they have them already.
 
-        A client asks for the route after its heartbeat, and then every 30 s. If a broker were missing in the
+        A client fetches the route after its heartbeat, and then every 30 s. If a broker were missing in the
         first route, its retries would be consumed 30 s late.
         """
         topics = [reserved.retry_topic(consumer.group_name) for consumer in heartbeat.consumer_data_set]
@@ -84,7 +84,7 @@ class Heartbeats:
         )
 
     def leave(self, peer: Peer, *, producer_group: str | None, consumer_group: str | None) -> None:
-        """A client leaves a producer group, a consumer group or both."""
+        """Remove a client that leaves from a producer group, a consumer group or both."""
         group = self._groups.get(consumer_group or "")
         self._clients.unregister(
             peer,

@@ -28,7 +28,7 @@ class _Lock:
 
     Attributes:
         renewed_s: on the monotonic clock, so that a step of the wall clock gives no queue to a second client.
-        shared: whether every broker that could take over knows the holder, see ``replication.members``.
+        shared: whether every broker that could take over has the lock too, see ``replication.members``.
     """
 
     client_id: str
@@ -44,8 +44,8 @@ class QueueLocks:
             not count.
 
     Attributes:
-        complete: whether the table on the disk has each lock that a client may trust. The value itself is on
-            the disk: ``False`` for a broker that was a slave, or whose wait for older locks has not ended.
+        complete: whether the table on the disk has each lock that a client may trust. This value is on the
+            disk too: ``False`` for a broker that was a slave, or whose wait for older locks has not ended.
     """
 
     def __init__(self, clock: Clock, feed: ChangeFeed, *, alone: bool = False) -> None:
@@ -106,13 +106,13 @@ class QueueLocks:
     # -- for the brokers that share the table ----------------------------------------------------------
 
     def all_shared(self, group: str, queues: Iterable[MessageQueue]) -> bool:
-        """Whether each broker that could take over knows the holders of these queues."""
+        """Whether each broker that could take over has the locks of these queues."""
         locks = self._groups.get(group, {})
         return all(queue in locks and locks[queue].shared for queue in queues)
 
     def share(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Note that each broker that could take over knows the locks; returns the queues that the client
-        still has."""
+        """Note that each broker that could take over has the locks; returns the queues that the client still
+        holds."""
         locks = self._groups.get(group, {})
         held = {queue for queue in queues if queue in locks and locks[queue].client_id == client_id}
         for queue in held:
@@ -182,14 +182,14 @@ class QueueLocks:
             self._restore_lock(key, value)
 
     def _restore_lock(self, key: str, value: list[str | int] | None) -> None:
-        """A lock of an earlier run is trusted from now on: the time of its last renewal is not known."""
+        """Restore a lock of an earlier run for the longest time that a client may trust it from now on."""
         if self.alone:
             ended = value is None or int(value[1]) > LOCK_LIVES_MS
             self._apply(key, None if value is None or ended else [value[0], LOCK_LIVES_MS - TRUSTED_MS])
 
 
 def _key(group: str, queue: MessageQueue) -> str:
-    """Names come from the wire and may hold anything: JSON keeps them apart."""
+    """The key of a lock. JSON keeps its names apart: they come from requests and may have any characters."""
     return msgspec.json.encode((group, queue.topic, queue.broker_name, queue.queue_id)).decode()
 
 

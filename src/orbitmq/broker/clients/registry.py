@@ -52,8 +52,8 @@ class Client:
 
     Attributes:
         seen_ms: the time of its last heartbeat.
-        remoting: whether it is told that the members of its group have changed, and forgotten when no
-            heartbeat has come for too long. The gRPC door looks after its clients itself.
+        remoting: whether it is notified when the members of its group change, and removed when its heartbeats
+            stop. The gRPC door does both for its own clients.
     """
 
     peer: Peer
@@ -74,7 +74,7 @@ class ConsumerGroup:
     """The members of a consumer group that are online, and the group's subscriptions.
 
     Attributes:
-        noticed: the members that take notices.
+        noticed: the members that are sent notices.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ConsumerGroup:
 
     @property
     def client_ids(self) -> list[str]:
-        """Each member once: a member is listed twice until its dead old connection is noticed."""
+        """The id of each member once: a member has two connections until its dead old one is noticed."""
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
@@ -174,7 +174,7 @@ class ClientManager(Component):
     # -- changing --------------------------------------------------------------------------------------
 
     def register_producer(self, group: str, client: Client) -> None:
-        """A producer's heartbeat."""
+        """Register a producer, or renew it: its heartbeat was received."""
         client.seen_ms = self._clock.now_ms()
         self._watch(client)
         self._producers.setdefault(group, {})[client.peer] = client
@@ -191,13 +191,13 @@ class ClientManager(Component):
         with_sub: bool = True,
         strict: bool = False,
     ) -> bool:
-        """A consumer's heartbeat.
+        """Register a consumer, or renew it: its heartbeat was received.
 
         Args:
-            notify: tell the members when they change.
+            notify: whether to notify the members when they change.
             fingerprint: hash of the client's subscriptions, 0 from clients that do not send it.
             with_sub: whether ``data`` holds the subscriptions.
-            strict: refuse a member whose subscriptions contradict another's.
+            strict: whether to refuse a member whose subscriptions contradict another's.
 
         Raises:
             RemotingError: ILLEGAL_OPERATION, because of ``strict``; the client is not a member then.
@@ -243,7 +243,7 @@ class ClientManager(Component):
     def unregister(
         self, peer: Peer, *, producer_group: str | None, consumer_group: str | None, notify: bool = True
     ) -> None:
-        """A client leaves one producer group, one consumer group or both."""
+        """Remove a client that leaves from one producer group, one consumer group or both."""
         if producer_group:
             self._drop_producer(producer_group, peer)
         if consumer_group:
@@ -257,7 +257,7 @@ class ClientManager(Component):
             self._drop_consumer(group, peer, notify=True)
 
     def expire(self) -> int:
-        """Close the connections of clients not heard of for longer than the limit; returns how many."""
+        """Close the connections of clients without a heartbeat for the time limit; returns how many."""
         oldest = self._clock.now_ms() - self._expire_ms
         silent = 0
         while self._to_check and self._to_check[0][0] < oldest:
@@ -287,7 +287,7 @@ class ClientManager(Component):
         heapq.heappush(self._to_check, (seen_ms, self._checks, peer))
 
     def _seen_ms(self, peer: Peer) -> int | None:
-        """The latest heartbeat of a connection: a connection lives as long as any of its groups."""
+        """The time of a connection's latest heartbeat: a connection lives as long as any of its groups."""
         seen = [self._producers[group][peer].seen_ms for group in _groups_of(self._produces, peer)]
         seen += [self._consumers[group].members[peer].seen_ms for group in _groups_of(self._consumes, peer)]
         return max(seen) if seen else None
@@ -328,7 +328,8 @@ class ClientManager(Component):
             )
 
     def _role_changed(self, changed: RoleChanged) -> None:
-        """A slave that takes over from a frozen master notifies consumers, so that they ask for the route."""
+        """Notify consumers when this broker begins to lead, so that they fetch the route: the master before
+        it may be frozen, with its connections open."""
         if changed.after in LEADING:
             for state in self._consumers.values():
                 self._notify(state)
@@ -341,7 +342,7 @@ class ClientManager(Component):
                 peer.oneway(notice.command())
 
     def let_rebalance(self, group: str) -> None:
-        """Tell the members of a group to check at once which queues they have."""
+        """Notify the members of a group, so that they rebalance at once."""
         state = self._consumers.get(group)
         if state is not None:
             self._notify(state)
@@ -353,7 +354,7 @@ class ClientManager(Component):
 
 
 def _note(groups: dict[Peer, _Groups], peer: Peer, group: str) -> None:
-    """A connection has this group, too."""
+    """Note that a connection has this group, too."""
     known = groups.get(peer)
     if known is None:
         groups[peer] = group

@@ -16,7 +16,7 @@ FRESH_S = 5.0
 
 
 class RoutedQueues:
-    """Knows the queues of topics from routes that are some seconds old at most."""
+    """Finds the queues of topics in routes that are some seconds old at most."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigs, name_servers: NameServers) -> None:
         self._config = config

@@ -9,13 +9,13 @@ from typing import TypeAlias
 from orbitmq.message.reserved import RETRY_PREFIX, TAG
 from orbitmq.wire.bodies.client import SubscriptionData
 
-# Topic, kind of expression and the expression, of all topics of a member: equal for equal subscriptions.
+# Topic, kind of expression and expression for each topic of a member: equal for equal subscriptions.
 Wishes: TypeAlias = frozenset[tuple[str, str, object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two members of a group that want different messages of a topic, so that each loses some of its own.
+    """Two members of a group that subscribe to different messages of a topic, so that each misses some.
 
     Attributes:
         wanted, other_wanted: their expressions, ``None``: that member does not subscribe to the topic.
@@ -36,7 +36,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Heard:
-    """What a heartbeat's subscriptions changed: the set of topics, an expression, a new conflict."""
+    """Whether a heartbeat's subscriptions changed the set of topics or an expression, and a new conflict."""
 
     topics: bool
     expressions: bool
@@ -67,11 +67,11 @@ class Subscriptions:
     def conflict_of(
         self, member: object, client_id: str, data: Iterable[SubscriptionData]
     ) -> Conflict | None:
-        """How these subscriptions would contradict those of another member."""
+        """How these subscriptions would contradict those of another member; ``None``: they would not."""
         return self._conflict(member, _member(client_id, data))
 
     def hear(self, member: object, client_id: str, data: Iterable[SubscriptionData]) -> Heard:
-        """A member's heartbeat."""
+        """Take over the subscriptions of a member's heartbeat."""
         data = list(data)
         said = _member(client_id, data)
         before = self._members.get(member)
@@ -93,7 +93,7 @@ class Subscriptions:
         return Heard(known != set(self.table), expressions, conflict)
 
     def forget(self, member: object) -> None:
-        """The member has left."""
+        """Remove a member that has left."""
         if member in self._members:
             self._leave(member)
             del self._members[member]
@@ -138,7 +138,7 @@ class Subscriptions:
 
 def _member(client_id: str, data: Iterable[SubscriptionData]) -> _Member:
     data = list(data)
-    # Each member has the group's retry topic or none, as it consumes in clustering or broadcasting.
+    # The group's retry topic is not compared: members in clustering have it, members in broadcasting do not.
     compared = [one for one in data if not one.topic.startswith(RETRY_PREFIX)]
     wishes = frozenset((one.topic, one.expression_type or TAG, _asked(one)) for one in compared)
     return _Member(client_id, wishes, {one.topic: one.sub_string for one in data})

@@ -1,1 +1,1 @@
-"""Dead letters that are sent again: jobs that the broker keeps and resumes."""
+"""Sends dead letters again, by jobs that the broker saves and resumes."""

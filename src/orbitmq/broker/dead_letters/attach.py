@@ -9,7 +9,7 @@ from orbitmq.broker.handlers.dead_letters import DeadLetterHandlers
 
 
 def attach(host: Host) -> Attachment:
-    """The jobs that send dead letters again."""
+    """Attach the jobs that send dead letters again."""
     s = host.services
     tools = Tools(s.runtime.clock, s.runtime.threads, s.role, s.store, s.append, s.topics)
     redrives = Redrives(tools, host.ports.filters, s.feed, s.events, s.metadata.save, s.config.broker_name)

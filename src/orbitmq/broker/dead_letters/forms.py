@@ -83,12 +83,12 @@ class DeadLetter:
 
 
 def mark(group: str, offset: int) -> str:
-    """The property that marks a redriven message: its group and the dead letter's queue offset."""
+    """The property's value that marks a redriven message: the group and the dead letter's queue offset."""
     return f"{group}@{offset}"
 
 
 def sent_offsets(piece: LogPiece, group: str) -> tuple[set[int], int]:
-    """Offsets of the group's dead letters that were redriven in the piece, and the offset after the piece."""
+    """Offsets of the group's dead letters whose redriven messages are in the piece, and the piece's end."""
     found: set[int] = set()
     prefix = f"{group}@"
     behind = piece.start
@@ -123,7 +123,7 @@ def ranges_fault(ranges: Sequence[Sequence[int]]) -> str | None:
 
 
 class Ranges:
-    """A set of offsets as ranges: any length, but not many ranges."""
+    """A set of offsets as ranges of any length; a set of many ranges is slow."""
 
     def __init__(self, ranges: Iterable[list[int]] = ()) -> None:
         self._ranges = [list(one) for one in ranges]
@@ -162,5 +162,5 @@ class Ranges:
         self._ranges = [[max(first, offset), behind] for first, behind in self._ranges if behind > offset]
 
     def plain(self) -> list[list[int]]:
-        """The set as JSON holds it."""
+        """The set in plain JSON types."""
         return [list(one) for one in self._ranges]

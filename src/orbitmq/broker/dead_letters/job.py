@@ -26,7 +26,7 @@ BATCH_BYTES = 128 * 1024
 SAVE_EVERY_S = 1.0
 AGAIN_S = 1.0
 MOST_UNSETTLED = 2048
-# The most messages that a job behind its rate catches up on at once.
+# A job behind its rate catches up on the messages of this time at most.
 CATCH_UP_S = 1.0
 
 
@@ -42,7 +42,7 @@ class Tools:
     topics: TopicConfigs
 
     def writable(self, topic: str) -> TopicConfig | None:
-        """The topic, once messages can be put into it."""
+        """The config of a topic into which messages can be put; ``None``: they cannot."""
         config = self.topics.get(topic)
         if (
             config is None
@@ -59,7 +59,7 @@ class Job:
     """A redrive of one group.
 
     Args:
-        save: keeps a copy of the facts; called only with facts that hold for the log on the device.
+        save: saves a copy of the facts; called only with facts that are true for the log on the device.
 
     Attributes:
         facts: the job's progress; a running job's facts may be ahead of the saved ones.
@@ -87,7 +87,7 @@ class Job:
         return self.task is not None and not self.task.done()
 
     async def written(self, limit_s: float) -> None:
-        """Return when the work has ended, after ``limit_s`` seconds anyway."""
+        """Return when the work has ended, or after ``limit_s`` seconds."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=limit_s)
 
@@ -212,7 +212,7 @@ class Job:
         return records, min(max(found.next_offset, least), facts.end)
 
     def _pass_over(self) -> None:
-        """Go on at the next dead letter that the request names, if it names any."""
+        """Move on to the next dead letter that the request lists, if it lists any."""
         if self._only is None:
             return
         facts = self.facts
@@ -222,7 +222,7 @@ class Job:
         facts.position = goes_on
 
     def _sort_out(self, records: Sequence[Record]) -> tuple[list[int], list[NewMessage]]:
-        """The dead letters that count as sent, and the messages to put; the rest is only counted."""
+        """The offsets of dead letters to send, and their messages; other dead letters are only counted."""
         facts = self.facts
         offsets: list[int] = []
         messages: list[NewMessage] = []
@@ -279,7 +279,7 @@ class Job:
                 return result
 
     async def _settle(self) -> None:
-        """Return when all messages put are as safe as a sender's; waits for a disk that refuses."""
+        """Wait until all messages put are as safe as those of a sender, also while the disk refuses."""
         while self._last_put is not None:
             try:
                 await self._tools.append.settled(self._last_put)

@@ -31,7 +31,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 DRY_RUN_S = 3.0
-WRITTEN_S = 3.0  # how long an answer waits for a job that saves how it ended
+WRITTEN_S = 3.0  # how long an answer waits for a job to save its end
 _LIMITS = (("rate", 1, 1_000_000), ("limit", 1, 2**62), ("max_redrives", 1, 1_000_000))
 _OPEN = (RedriveState.RUNNING, RedriveState.PAUSED)
 
@@ -61,7 +61,7 @@ class Redrives(Component):
         self._feed = feed
         self._broker_name = broker_name
         self._jobs: dict[str, Job] = {}
-        # The content of the table's file: copies, so that no file shows a step half done.
+        # The content of the table's file: copies, so that no file has half of a step.
         self._saved: dict[str, Redrive] = {}
         self._started = False
         events.subscribe(TopicChanged, self._topic_changed)
@@ -71,7 +71,7 @@ class Redrives(Component):
                 Redrive.to_plain,
                 self._apply,
                 items=lambda: list(self._saved.items()),
-                # Only a master redrives, so its own knowledge of a group's job is the newest.
+                # Only a master redrives, so its own state of a group's job is the newest.
                 is_news=lambda group, _: group not in self._jobs,
             ),
         )
@@ -84,7 +84,7 @@ class Redrives(Component):
         Raises:
             RemotingError: TOPIC_NOT_EXIST, the group has no dead letters here, or ``to_topic`` is not there;
                 INVALID_PARAMETER, a field that cannot be; SUBSCRIPTION_PARSE_FAILED, a broken expression;
-                ILLEGAL_OPERATION, one runs already; SERVICE_NOT_AVAILABLE, this broker is no master.
+                ILLEGAL_OPERATION, a job of the group runs; SERVICE_NOT_AVAILABLE, this broker is no master.
         """
         before = self._jobs.get(request.group)
         if before is not None and before.facts.state not in _OPEN:
@@ -151,8 +151,8 @@ class Redrives(Component):
             paused = action is RedriveAction.PAUSE
             facts.state = RedriveState.PAUSED if paused else RedriveState.STOPPED
             facts.ended_ms = 0 if paused else self._tools.clock.now_ms()
-            # The job saves its new state itself once it knows what it sent, which may take a search of the
-            # log.
+            # The job saves its new state itself when it has found out what it sent, which may take a search
+            # of the log.
             self._work_on(job)
             await job.written(WRITTEN_S)
         await self._written(REDRIVES)
@@ -229,7 +229,7 @@ class Redrives(Component):
             self._forget(event.topic.removeprefix(DLQ_PREFIX))
 
     def _forget(self, group: str) -> None:
-        """Forget a job whose dead letters are gone: the topic's next ones have the same offsets."""
+        """Forget a job whose dead letters are gone: later dead letters get the same offsets."""
         job = self._jobs.pop(group, None)
         if job is None:
             return

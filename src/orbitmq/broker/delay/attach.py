@@ -11,7 +11,7 @@ from orbitmq.broker.handlers.delays import DelayHandlers
 
 
 def attach(host: Host) -> Attachment:
-    """The schedule topic and its delivery."""
+    """Attach the schedule topic and its delivery."""
     s = host.services
     clock = s.runtime.clock
     delays = DelayProgress(clock, s.levels.highest, s.feed, s.config.delay_version_step)

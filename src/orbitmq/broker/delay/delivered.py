@@ -130,7 +130,7 @@ def _delivery(view: memoryview, at: int, broker_name: str) -> LoggedDelivery | N
         place_in(properties, broker_name),
         record.born_timestamp,
         record.reconsume_times,
-        # A message delivered by a Java broker still says where OrbitMQ would have cut its wait.
+        # A message delivered by a Java broker still has TIMER_CUT_MS, where OrbitMQ would have cut its wait.
         min(cut_ms or out_ms, out_ms),
         min(cut_ms or enqueued_ms, enqueued_ms),
     )

@@ -1,4 +1,4 @@
-"""Delay levels: the table of delays, and how a delayed message looks on its way to the schedule topic."""
+"""Delay levels: the table of delays, and the form of a delayed message in the schedule topic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DelayLevels:
         return self.delays_ms[level - 1] if 0 < level <= self.highest else UNKNOWN_LEVEL_MS
 
     def delayed(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-        """The message as it waits in the schedule topic; a message without a delay is returned as it is.
+        """The message in its form for the schedule topic; a message without a delay is returned unchanged.
 
         A level above the highest counts as the highest (behaviour DL-02). A level wins over timer properties.
         These are removed, as in RocketMQ, and so are properties left from an earlier wait.
@@ -94,7 +94,7 @@ class DelayLevels:
     def delivery_code(self, properties: bytes, store_timestamp: int) -> int:
         """The tags code that the schedule topic's consume queue holds for a stored record: its delivery time.
 
-        The store asks when it rebuilds queues from the log (behaviour DL-03).
+        The store calls this when it rebuilds queues from the log (behaviour DL-03).
         """
         found = decode_properties(properties)
         level = level_number(found.get(property_names.DELAY, ""))
@@ -104,10 +104,10 @@ class DelayLevels:
 
 
 def level_of(properties: Mapping[str, str]) -> int:
-    """The delay level that the properties ask for; 0: they ask for none.
+    """The delay level in the properties of a message; 0: there is none.
 
     Raises:
-        RemotingError: MESSAGE_ILLEGAL, it is not a number.
+        RemotingError: MESSAGE_ILLEGAL, the level is not a number.
     """
     text = properties.get(property_names.DELAY)
     if text is None:

@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 _AHEAD = "aheadTable"
-# Most messages of a level noted as delivered ahead of its progress; further ones are delivered again (ES-14).
+# How many messages of a level are noted as delivered ahead of its progress; others come again (ES-14).
 MAX_AHEAD = 1000
 
 
@@ -50,7 +50,7 @@ class LevelProgress:
         return replace(self, offset=first, ahead=_from(first, ahead))
 
     def cut(self, end: int) -> LevelProgress:
-        """The progress if the level's queue ends here now: messages stored there later are new."""
+        """The progress after the level's queue was cut at ``end``: messages stored there later are new."""
         ahead = tuple(offset for offset in self.ahead if offset < end)
         return replace(self, offset=min(self.offset, end), ahead=ahead)
 
@@ -63,8 +63,8 @@ class LevelProgress:
 class DelayProgress:
     """The progress of all levels.
 
-    Levels that this broker's messageDelayLevel lacks keep the progress that another broker's table or an
-    earlier run told: if the levels come back, their messages must not be delivered again.
+    Levels that this broker's messageDelayLevel lacks keep the progress from another broker's table or an
+    earlier run: if the levels come back, their messages must not be delivered again.
 
     Args:
         levels: how many levels there are; their numbers begin with 1.
@@ -112,12 +112,12 @@ class DelayProgress:
         self._feed.changed(DELAYS, str(level), place)
 
     def cut(self, level: int, end: int, log_end: int) -> None:
-        """A level's queue and the log were cut to these ends: messages stored there later are new."""
+        """Set back a level whose queue and log were cut at these ends: messages stored there are new."""
         place = self._places[level].cut(end)
         self.take_back(level, replace(place, log_offset=min(place.log_offset, log_end)))
 
     def take_back(self, level: int, place: LevelProgress) -> None:
-        """Note an earlier progress. The version stays: this is not newer than what a master knows."""
+        """Set a progress back. The version stays the same: the progress is not newer than a master's."""
         self._places[level] = place
         self._feed.changed(DELAYS, str(level), place)
 
@@ -141,14 +141,14 @@ class DelayProgress:
         return self._places.get(level, LevelProgress())
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
-        """Two brokers of one name deliver out of one log: a delivery by either of them is done."""
+        """Whether a progress has deliveries that this one lacks: brokers of one name deliver the same log."""
         known, told = self._known(_level(key)), _place(value)
         return told.offset > known.offset or not set(_from(known.offset, told.ahead)) <= set(known.ahead)
 
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``delayOffset.json``, piece by piece; with a table of OrbitMQ's own when it has any content."""
+        """``delayOffset.json``, piece by piece, with OrbitMQ's table of messages delivered ahead, if any."""
         parts = [
             ("dataVersion", body_text(self.version, "\n\t")),
             ("offsetTable", pretty_value(self.table(), "\n\t")),

@@ -16,7 +16,8 @@ from orbitmq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The broker that delivered may have had a clock this far ahead of ours; messages due later are not delivered.
+# How far the clock of the broker that delivered may have been ahead of this broker's: messages due later than
+# that are not delivered.
 CLOCKS_APART_MS = 60_000
 # How many levels are searched in one turn of the event loop; each may read some records.
 LEVELS_PER_TURN = 8
@@ -49,7 +50,7 @@ class DeliverySearch:
         """Move the progress of each level behind the newest of its messages that the log shows as delivered.
 
         The log is flushed first: a message would be lost if its progress outlived the log record that proves
-        its delivery. Records that the disk refuses for now are in no file that could be read.
+        its delivery. The search does not see records that the disk has refused so far.
         """
         await self._store.written()
         await self._store.flush()

@@ -60,7 +60,7 @@ class _Level:
 
 
 class ScheduleService(Component):
-    """Moves messages from the schedule topic to where they belong.
+    """Moves messages from the schedule topic to their own topics when they are due.
 
     A level is one queue, in which messages come due in the order they were stored: only the first one is
     looked at. Progress follows when the delivered message is on the device. After a crash or a change of role
@@ -101,7 +101,7 @@ class ScheduleService(Component):
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        # Set when positions must be found again: at a start, and when the sink leads elsewhere.
+        # Whether positions must be read again: at a start, and after a change of role or of the log.
         self._anew = True
         # Whether another broker, or this one before a crash, may have made deliveries that the progress
         # lacks.
@@ -175,7 +175,7 @@ class ScheduleService(Component):
             self._store.watch(reserved.SCHEDULE_TOPIC, queue_id)
 
     def on_arrival(self, _topic: str, queue_id: int, _max_offset: int) -> None:
-        """Messages of a level can be read now."""
+        """Wake the loop for a level that had no message: it has one now."""
         if queue_id < len(self._levels) and self._levels[queue_id].look_at_ms == _FAR_AWAY_MS:
             self._levels[queue_id].look_at_ms = 0
             self._wake.set()
@@ -186,7 +186,7 @@ class ScheduleService(Component):
         self._wake.set()
 
     def _lost(self, event: DeliveriesLost) -> None:
-        """Deliveries in a tail of the log that is set aside no longer count (behaviour PO-36)."""
+        """Take back the deliveries in a tail of the log that is set aside (behaviour PO-36)."""
         for level, place in self._search.without(event.deliveries).items():
             before = self.delays.place(level)
             if place != before:
@@ -267,10 +267,10 @@ class ScheduleService(Component):
         return entry
 
     def _move(self, physical: int) -> PendingDelivery | None:
-        """Put the message under its real name; ``None`` when there is nothing to put.
+        """Put the message into its own topic; ``None`` when there is no message to put.
 
         Raises:
-            RemotingError: it is refused, for the moment or for good.
+            RemotingError: the message is refused, for the moment or for good.
         """
         stored = self._store.record_at(physical)
         if stored is None:

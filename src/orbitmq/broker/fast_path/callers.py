@@ -1,4 +1,4 @@
-"""The callers that the gate has let pass: what the fast path remembers of users and their rights."""
+"""The callers of the fast path: users at an address, with the rights that the gate has granted so far."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from orbitmq.auth.users import User
 from orbitmq.broker.fast_path.keys import SignedCaller
 
-# Of all callers' rights together: six times what a thousand users with ten thousand topics each need.
+# The limit of all callers' rights together: six times those of 1,000 users with 10,000 topics each.
 MAX_BYTES: Final = 64 << 20
-# The memory of a caller without rights, about.
+# About the memory of a caller without rights.
 _CALLER_BYTES: Final = 1_000
 
 
@@ -44,7 +44,7 @@ class SignedCallers:
             caller.is_open = False
 
     def forget_all(self) -> None:
-        """Forget all callers: the rows that rights are about have changed."""
+        """Forget all callers: the rows of topics and pulls that their rights refer to have changed."""
         for user in list(self._known):
             self.forget(user)
         self._bytes = 0

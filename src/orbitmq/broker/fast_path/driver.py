@@ -1,4 +1,4 @@
-"""Puts the compiled fast path in front of the ordinary handlers and keeps its tables true."""
+"""Puts the compiled fast path in front of the ordinary handlers and keeps its tables up to date."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class FastPath:
     pull there once the ordinary handler has let one of its pulls pass, until a change could alter that
     decision. A change costs the same with any number of topics.
 
-    Where keys are asked for, a user may do there what the gate has let it do, until it or its rules change.
+    If keys are required, a user may do on the fast path what the gate has allowed, until the user or its
+    rules change.
 
     Args:
         resume: hands a pull that waited to the ordinary handler.
@@ -213,7 +214,7 @@ class FastPath:
         for topic in self._limited ^ event.topics:
             self._topic_changed(topic)
         self._limited = event.topics
-        # A connection is counted by its user from its next request on, if that is limited now.
+        # From its next request on, a connection's traffic counts for its user, if the user has a quota now.
         self._callers.forget_all()
 
     def _table_saved(self, event: TableSaved) -> None:
@@ -221,9 +222,10 @@ class FastPath:
             self._stale.update(dict.fromkeys(event.keys))
 
     def _permit(self, event: PullPermitted) -> None:
-        """The ordinary handler let a pull pass: from now on the fast path may answer such pulls.
+        """Let the fast path answer pulls like this one, which the ordinary handler has let pass.
 
-        Of pulls with an expression of their own only those by tags; each expression has to be seen here once.
+        Of pulls with an expression of their own only those by tags are answered, each expression after it has
+        passed here once.
         """
         group, topic = event.group, event.topic
         if self._offsets.has_any_reset(group, topic):
@@ -253,7 +255,7 @@ class FastPath:
             self._frames.pulls.know_expression(event.tags.encode(), event.filter.codes, event.filter.count)
 
     def permit(self, connection: ServerConnection, sender: Sender, command: Command) -> None:
-        """The gate let a request pass: the fast path may take such requests of its user from now on."""
+        """Let the fast path take requests of a user like this one, which the gate has let pass."""
         if sender.passed_by:
             return
         user = sender.user
@@ -280,12 +282,13 @@ class FastPath:
             self._set_topic(topic)
 
     def _set_topic(self, topic: str) -> None:
-        """A topic that the fast path must not touch has a row without queues, or no row."""
+        """Bring a topic's row up to date: a topic only for the handlers has a row without queues, or none."""
         topics = self._frames.topics
         config = self._topics.get(topic)
         known = self._store.find_topic(topic)
         name = topic.encode()
-        # A message must not outlive its topic's config in a crash: until that is on disk, handlers wait.
+        # A message must not outlive its topic's config in a crash: sends wait in their handlers until the
+        # config is on disk.
         if (
             config is None
             or known is None
@@ -319,10 +322,10 @@ class FastPath:
         return topics.keep_numbers(slots)
 
     def _set_unique_ids(self, now_ms: int) -> None:
-        """Message ids begin with address, process and a constant, and count time from this month's start."""
+        """Set how message ids begin (address, process and a constant) and that they count from this month."""
         start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
         address = pack_ip(self._store.config.store_host[0])[-4:]
-        # The counter behind the prefix begins anew with new frames: no id may be given twice.
+        # New frames begin their counter of ids at 0 again: another constant keeps the ids unique.
         constant = (0x0FB17A0E + self._generation) & 0xFFFFFFFF
         prefix = address + (self._host.pid & 0xFFFF).to_bytes(2, "big") + constant.to_bytes(4, "big")
         self._frames.set_unique_ids(prefix, start_ms)
@@ -381,17 +384,17 @@ class FastPath:
                 elif reason not in (layout.DRAIN, layout.IN_PLACE):
                     return start
         except StoreClosedError:
-            # The ordinary handler meets the same error and tells the client.
+            # The ordinary handler gets the same error and answers the client with it.
             return start
 
     def _set_caller(self, connection: ServerConnection, caller: SignedCaller | None) -> None:
-        """Say who makes the next requests. If the certificate names another user, the gate looks at each."""
+        """Set the caller of the next requests. If its certificate names another user, the gate checks all."""
         keys, name = self._frames.keys, connection.certificate.user
         keys.certified = bool(name)
         keys.caller = NOBODY if caller is None or (name and name != caller.name) else caller
 
     def _park(self, connection: ServerConnection, frame: bytes) -> bool:
-        """Let a pull wait; ``False`` when too many pulls wait: the ordinary handler tells the client."""
+        """Let a pull wait; ``False`` when too many pulls wait: then the ordinary handler answers it."""
         pulls = self._frames.pulls
         topic = self._permits.keys[pulls.park_row][1]
         waiter = HeldFrame(connection, frame, pulls.park_offset, connection.caller, self._wake, self._resume)
@@ -405,11 +408,11 @@ class FastPath:
         connection = waiter.connection
         born = connection.born
         if self._asks:
-            # The signature was checked when the pull came.
+            # The signature was checked when the pull arrived.
             self._set_caller(connection, waiter.caller)
             frames.keys.signed = False
         while True:
-            frames.pulls.commits = False  # the pull's offset was committed when the pull came
+            frames.pulls.commits = False  # the pull's offset was committed when the pull arrived
             frames.feed(waiter.frame, 0, len(waiter.frame), born)
             frames.pulls.commits = True
             reason = frames.reason

@@ -46,7 +46,7 @@ class Fields:
         return parse_int(buf, self.scan.starts[i], self.scan.lengths[i])
 
     def number_32(self, buf: Readable, slot: int, default: int) -> int:
-        """As :meth:`number`, but a number beyond 32 bits is INT_BAD too."""
+        """The number in a field like :meth:`number`; a number beyond 32 bits is INT_BAD too."""
         value = self.number(buf, slot, default)
         return value if -MAX_32 <= value <= MAX_32 else INT_BAD
 

@@ -8,7 +8,7 @@ in order: :meth:`FastFrames.feed` stops at that frame and says so. The fast path
 itself.
 
 Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
-it touches no Python object: topics and permitted pulls are rows of integer tables, kept true from outside.
+it touches no Python object: topics and permitted pulls are rows of integer tables, updated from outside.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NOW_BYTES = 1 << 20
 
 
 class FastFrames:
-    """See the module.
+    """The fast path of one broker, see the module.
 
     Args:
         appender, lookup: the store's inner loops.
@@ -133,9 +133,8 @@ class FastFrames:
         :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
         DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
-        see ``Pulls.park_offset``; its event names the queue), IN_PLACE (the body of the last answer in
-        ``now`` is in ``Lookup.spans``). :attr:`left` says which results wait to be taken, as
-        bits: ``layout.LEFT_NOW`` and so on.
+        see ``Pulls.park_row``), IN_PLACE (the body of the last answer in ``now`` is in ``Lookup.spans``).
+        :attr:`left` has the results that wait to be taken, as bits: ``layout.LEFT_NOW`` and so on.
 
         Raises:
             ValueError: positions outside of ``buffer``, or ``born`` is no address of a record.
@@ -152,7 +151,7 @@ class FastFrames:
             born_length = len(born)
             PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
             if self.keys.signed:
-                # Each signature takes the interpreter's lock: it is kept meanwhile.
+                # The check of a signature needs the interpreter's lock, which is kept for the whole chunk.
                 self.keys.chunk = buffer
                 start = self._run(cython.cast(bytes_in, view.buf), start, end, address, born_length)
                 self.keys.chunk = b""

@@ -11,21 +11,22 @@ from orbitmq.transport.server import ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import decode_frame
 
-# Handles a pull that waited: its connection, the request as it came, and the system flags to keep.
+# Handles a pull that waited: gets its connection, the request as received, and the system flags to keep.
 Resume: TypeAlias = Callable[[ServerConnection, Command, int], None]
 
 
 class HeldFrame:
-    """A parked pull request, kept as the frame that it came in (see ``held_pulls.PullWaiter``).
+    """A parked pull request, kept as the received frame (see ``held_pulls.PullWaiter``).
 
-    When messages come, the frame goes through the fast path again, which then finds them. All other cases
-    (its time is over, its topic is gone, the fast path no longer takes it) are left to the ordinary
-    handler, which gets the request as it came, so that its signature is right, and the flags to keep of it.
+    When messages arrive, the frame goes through the fast path again, which then finds them. All other cases
+    (the pull's time is over, its topic is gone, the fast path does not take it any more) are left to the
+    ordinary handler, which gets the request as received, so that its signature is right, and the system flags
+    to keep.
 
     Args:
         caller: the user of the request; None: the broker requires no keys.
-        answer: answers from the fast path; None: it does not take the request.
-        ordinary: hands a request to its handler, with the flags to keep of it.
+        answer: answers from the fast path; its result None: the fast path does not take the request.
+        ordinary: hands a request to its handler, with the system flags to keep.
     """
 
     __slots__ = ("_answer", "_ordinary", "caller", "connection", "frame", "offset")
@@ -66,9 +67,9 @@ class HeldFrame:
         self._handle(~(PullFlag.COMMIT_OFFSET | PullFlag.SUSPEND))
 
     def recheck(self) -> None:
-        """As :meth:`expire`: the gate looks at the request again before its handler does."""
+        """Answer like :meth:`expire`: the gate checks the request again before its handler answers."""
         self.expire()
 
     def _handle(self, kept_flags: int) -> None:
-        # The pull's offset was committed when the pull came; a later commit must not be undone.
+        # The pull's offset was committed when the pull arrived; a later commit must not be undone.
         self._ordinary(self.connection, decode_frame(self.frame), kept_flags)

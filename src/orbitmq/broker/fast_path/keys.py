@@ -1,9 +1,9 @@
 # cython: annotation_typing=False
-"""Who takes the fast path of a broker that asks for keys: callers whom the gate has let pass before.
+"""Decides who may use the fast path of a broker that requires keys: callers that have passed the gate before.
 
 A :class:`SignedCaller` has a byte for each topic and each (group, topic) that its user may use. The gate
-decides about its first request for each of them; the byte is set when it lets that pass. A request without
-its byte, of another user, or with a wrong signature is left to the handlers, and so to the gate.
+checks the caller's first request for each of them; the byte is set when that request passes. A request
+without its byte, of another user, or with a wrong signature is left to the handlers, and so to the gate.
 
 Typed in ``keys.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -41,10 +41,10 @@ CONTENT_BYTES = 64 * 1024
 
 
 class SignedCaller:
-    """A user at one address, and what the gate has let it do.
+    """A user at one address, and what the gate has let the user do from there.
 
     Args:
-        name: of the user.
+        name: the user's name.
         key: checks the user's signatures.
 
     Attributes:
@@ -68,7 +68,8 @@ class SignedCaller:
         return more
 
     def allow_pull(self, row: int) -> int:
-        """As :meth:`allow_send`, for the group and topic in this row of the permitted pulls."""
+        """Let the caller pull for the group and topic in this row of the permitted pulls from now on; returns
+        the bytes that this takes."""
         more = _more(self.pulls, row)
         if more:
             self.pulls = bytearray(self.pulls) + bytes(more)
@@ -86,15 +87,15 @@ NOBODY.is_open = False
 
 
 class FrameKeys:
-    """Says of each frame whether its caller may send or pull on the fast path.
+    """Decides for each frame whether its caller may send or pull on the fast path.
 
     Args:
-        fields: of the current request.
-        asks: whether the broker asks for keys; the rest counts only then.
+        fields: the fields of the current request.
+        asks: whether the broker requires keys; everything else is used only then.
 
     Attributes:
-        caller: of the current chunk; NOBODY: its signature has not been checked yet.
-        signed: whether each signature is checked; else that of the connection's first request was enough.
+        caller: the caller of the current chunk; NOBODY: no request of the connection has passed the gate yet.
+        signed: whether the signature of each request is checked; otherwise only that of a connection's first.
         certified: whether the caller is the user of the client's certificate: then requests without keys are
             the caller's.
         chunk: the buffer with the frames, while signatures are checked.
@@ -178,7 +179,7 @@ class FrameKeys:
             count += 1
         if self.slots[ZONE_MODE] >= 0:
             count += 1
-        # A field that stands there twice is signed once; the decoder decides which: the handlers take it.
+        # Of a field that occurs twice one is signed, and the decoder decides which: the handlers take it.
         if count != self.scan.count:
             return False
         i = self.slots[SIGNATURE]

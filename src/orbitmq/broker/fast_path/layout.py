@@ -44,7 +44,7 @@ G_VERSION = 5  # of the registered subscription; a request with a newer version 
 G_TOPIC_FLAG = 6
 G_GROUP_FLAG = 7
 G_WIDTH = 8
-NO_TOPIC = 0  # the row of topics that has no queues
+NO_TOPIC = 0  # the row in the table of topics that has no queues
 NO_SUBSCRIPTION = -2  # the group has registered no subscription: the request must bring its own
 
 # Columns of an expression of tags that requests bring along: the row's name is the expression's text.
@@ -52,13 +52,13 @@ X_CODES_AT = 2
 X_CODES_COUNT = 3
 X_WIDTH = 4
 
-# Pull row, queue id, offset to commit or -1, offsets before the first pull and after the last, bytes given.
+# A note: pull row, queue id, offset to commit or -1, offsets before the first pull and after the last, bytes.
 NOTE_WIDTH = 6
 MAX_NOTES = 256
 MAX_UNIQUE_KEY = 128
 MAX_SLOTS = 22  # slots of header fields
 
-# Fields of any request: of its signature, and such as clients of 5.x add and no handler reads.
+# Fields of any request: those of its signature, and those that clients of 5.x add and no handler reads.
 COMMON_FIELDS = {
     "AccessKey": 14,
     "Signature": 15,
@@ -210,7 +210,8 @@ class PermittedPull:
     Attributes:
         topic_number: row of the topic in the table of topics.
         filter: which messages pass; not used unless ``registered``.
-        registered: the group's heartbeats brought the filter, in ``version``; else requests bring one.
+        registered: whether the filter comes from the group's heartbeats, in ``version``; otherwise each
+            request has its own.
     """
 
     group: bytes

@@ -20,11 +20,11 @@ FREE = -1
 
 
 class PullNotes:
-    """A hash table of fixed size.
+    """The notes, in a hash table of fixed size.
 
     Attributes:
         count: the number of notes; the caller takes them before there are more than ``MAX_NOTES``.
-        commits: whether one of them commits an offset.
+        commits: whether a note commits an offset.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from orbitmq.broker.fast_path import layout
 if TYPE_CHECKING:
     from orbitmq.broker.fast_path.names import NameTable
 
-# Rows are never freed one by one: beyond this many, all are dropped and permitted anew.
+# Rows are never freed one by one: beyond this many, all are dropped, and pulls are permitted again.
 MAX_ROWS = 500_000
 MAX_NUMBERS = 4_000_000
 
@@ -19,7 +19,7 @@ class Permits:
     """Rows of permitted pulls. A forgotten row points to a topic without queues.
 
     Args:
-        cleared: called when all rows are gone, as they were too many.
+        cleared: called when all rows were dropped because they were too many.
 
     Attributes:
         keys: group and topic of each row.
@@ -52,19 +52,19 @@ class Permits:
         self._groups_of.setdefault(key[1], set()).add(key[0])
 
     def forget_group(self, group: str) -> None:
-        """The group's next pulls go to the ordinary handler."""
+        """Send the group's next pulls to the ordinary handler."""
         for topic in self._topics_of.pop(group, ()):
             self._forget(group, topic)
             self._unlink(self._groups_of, topic, group)
 
     def forget_topic(self, topic: str) -> None:
-        """The next pulls of the topic go to the ordinary handler."""
+        """Send the next pulls of the topic to the ordinary handler."""
         for group in self._groups_of.pop(topic, ()):
             self._forget(group, topic)
             self._unlink(self._topics_of, group, topic)
 
     def forget_all(self) -> None:
-        """The next pulls of all groups go to the ordinary handler."""
+        """Send the next pulls of all groups to the ordinary handler."""
         for group in list(self._topics_of):
             self.forget_group(group)
 

@@ -103,7 +103,7 @@ class Properties:
     def check(self, data: Readable, at: int, length: int) -> bool:
         """Check ``name 0x01 value 0x02`` pairs; note tags, UNIQ_KEY, WAIT and the message's type.
 
-        False when one is not plain.
+        False when a property is for the ordinary handler.
         """
         end = at + length
         # The ordinary handler refuses zeros.

@@ -70,7 +70,7 @@ X_CODES_COUNT = layout.X_CODES_COUNT
 LITE_PULL_MESSAGE = 361
 ONE_WAY = 2
 MAX_EXPRESSIONS = 10_000
-MAX_ASKED_BYTES = 512 * 1024  # a pull that asks for more than this is not worth a fast path
+MAX_ASKED_BYTES = 512 * 1024  # pulls of more bytes than this gain nothing from a fast path
 IN_PLACE_BYTES = 64 * 1024  # a smaller answer is copied and goes out together with others
 PULL_COMMITS = 1
 PULL_SUSPENDS = 2
@@ -83,22 +83,22 @@ class Pulls:
 
     Args:
         appender, lookup: the store's inner loops.
-        fields: of the current request.
-        keys: asked whether its sender may pull.
-        topics: which topics are known; permitted pulls name them by their slot.
+        fields: the fields of the current request.
+        keys: decides whether the request's caller may pull.
+        topics: the table of topics; permitted pulls refer to its rows.
         answers: takes the responses.
         max_count: most messages in one response; ``max_bytes`` likewise.
 
     Attributes:
         permitted: which (group, topic) may pull.
-        expressions: of tags, which requests bring along.
+        expressions: the expressions of tags that requests may bring along.
         parks: whether pulls may wait.
         far_bytes: a consumer this many bytes behind the end of the log is left to the ordinary handler.
         notes: notes of answered and of waiting pulls.
         commits: whether pulls commit the offsets that they bring along.
         park_row, park_queue, park_offset, park_ms: with PARK, which pull waits, from which offset, how long.
         need_slot: with NEED_INDEX, the queue whose index has to be mapped.
-        found, found_lite: how many pulls, and lite ones of them, found messages.
+        found, found_lite: how many pulls found messages, and how many of these were lite pulls.
         messages: how many messages were handed out.
     """
 
@@ -142,7 +142,7 @@ class Pulls:
         self.messages = 0
 
     def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
-        """From now on requests may bring this expression of tags; ``codes`` as in a MessageFilter."""
+        """Let requests bring this expression of tags from now on; ``codes`` as in a MessageFilter."""
         if self.expressions.row_of(text) >= 0:
             return
         if self.expressions.count >= MAX_EXPRESSIONS:

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
 """Responses of the fast path, encoded one behind the other, in both header formats.
 
-Typed in ``responses.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Every
-response has ``room`` bytes besides its body and the ids of a batch; callers keep that room free.
+Typed in ``responses.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. A response
+takes at most ``room`` bytes besides its body and the ids of a batch; callers keep that room free.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Responses:
         self.version = texts.version
         self.room = len(texts.text) + NUMBERS_BYTES
         self.size = size_bytes + self.room
-        # Behind the buffer, the headers of pull responses are written: their length is not known before.
+        # The header of a pull response is first written behind the buffer: its length is not known before.
         self.data = bytearray(self.size + self.room)
         self.view = self.data
         self.used = 0
@@ -117,7 +117,7 @@ class Responses:
 
         Args:
             physical, count: where the first stored record is, and how many there are.
-            records: begins with these records.
+            records: a buffer that begins with these records.
             unique, unique_at, unique_length: the UNIQ_KEY to repeat; no UNIQ_KEY when the length is 0.
         """
         if cython.compiled:
@@ -270,7 +270,7 @@ class Responses:
         return at + 4
 
     def _close(self, out: Writable, value_at: int, at: int) -> int:
-        """Fill in a length field: it ends at ``value_at``, where the value begins that ends at ``at``."""
+        """Fill in the length field that ends at ``value_at``, for the value from there to ``at``."""
         put_i32(out, value_at - 4, at - value_at)
         return at
 

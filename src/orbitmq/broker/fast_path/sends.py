@@ -76,15 +76,15 @@ class Sends:
 
     Args:
         appender: the store's inner loop for records.
-        fields: of the current request.
-        keys: asked whether its sender may send.
+        fields: the fields of the current request.
+        keys: decides whether the request's caller may send.
         topics: which topics may be sent to.
         texts: constant parts of responses and properties.
         now: takes the responses that need not wait.
-        max_body_bytes: as of the fast path.
+        max_body_bytes: as in ``FastFrames``.
 
     Attributes:
-        holds: responses wait for more than the write, so those to messages with WAIT=false go at once.
+        holds: whether responses wait for more than the write; those to messages with WAIT=false never do.
         later: the responses that wait for the log.
         messages: how many were stored.
         answered_v1, answered_v2, answered_batches: how many requests of each code got an answer.
@@ -161,7 +161,7 @@ class Sends:
         return self._send_single(buf, length, topic, slot, queue_id, born, born_length)
 
     def _send_is_plain(self, buf: Readable, code: int) -> bool:
-        """Whether all fields are present, with values as of an ordinary producer; sets ``send_*``."""
+        """Whether all fields are present, with the values of an ordinary producer; sets ``send_*``."""
         self.send_sys_flag = self.fields.number_32(buf, S_SYS_FLAG, INT_BAD)
         self.send_flag = self.fields.number_32(buf, S_FLAG, INT_BAD)
         self.send_born = self.fields.number(buf, S_BORN, INT_BAD)

@@ -43,7 +43,7 @@ def put_hex(out: Writable, at: int, value: int, digits: int) -> int:
 
 
 def hash_bytes(buf: Readable, pos: int, length: int, h: int) -> int:
-    """The hash of a name, continuing from ``h``; the same as ``wire.scan.field_name`` gives."""
+    """The hash of a name, continuing from ``h``; equal to that of ``wire.scan.field_name``."""
     for i in range(pos, pos + length):
         h = (h * 131 + buf[i]) & LOW_32
     return h
@@ -65,7 +65,7 @@ def find_sorted(table: Integers, width: int, number: int) -> int:
 
 
 def decimal(value: int) -> bytes:
-    """The text of :func:`put_decimal` as an object."""
+    """The text of :func:`put_decimal` as bytes."""
     out = bytearray(24)
     if cython.compiled:
         return bytes(out[: _decimal_view(out, value)])

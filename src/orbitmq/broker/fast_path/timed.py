@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
 """Times of the fast path's requests: differences of its counters, noted once for each chunk.
 
-A chunk costs two looks at the clock. Its numbers are added up here until a scrape moves them to those of
-the handlers.
+A chunk costs two reads of the clock. Its numbers are added up here until a scrape adds them to those of the
+handlers.
 
 Typed in ``timed.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -51,7 +51,7 @@ class FastTimes:
         times.tellers.append(self.tell)
 
     def begin(self, frames: FastFrames) -> None:
-        """A chunk has come; :meth:`end` has to follow."""
+        """Begin to time a received chunk; :meth:`end` has to follow."""
         self.began = self.monotonic()
         self._look(frames)
 
@@ -91,7 +91,7 @@ class FastTimes:
         )
 
     def note(self, began: float, v1: int, v2: int, batches: int, pulls: int, lite: int) -> None:
-        """So many requests of each code, which came at ``began``, were answered with success."""
+        """Note how many requests of each code, received at ``began``, were answered with success."""
         if v1 + v2 + batches + pulls + lite == 0:
             return
         ms = int((self.monotonic() - began) * 1000)
@@ -109,7 +109,7 @@ class FastTimes:
         self.noted[code * WIDTH + TOTAL] += number * ms
 
     def tell(self) -> None:
-        """Move what was noted to the broker's times."""
+        """Move the noted times to the broker's times."""
         for number, code in enumerate(CODES):
             row = [self.noted[number * WIDTH + place] for place in range(WIDTH)]
             if any(row):
@@ -119,7 +119,7 @@ class FastTimes:
 
 
 class TimedAnswers:
-    """Answers to sends that wait."""
+    """Answers to sends, which wait until the log is safe."""
 
     def __init__(self, times: FastTimes, send: Callable[[bytes], object]) -> None:
         self.times = times

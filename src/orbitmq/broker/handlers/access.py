@@ -7,7 +7,7 @@ from orbitmq.transport.private_answers import PrivateAnswers
 
 
 class AccessHandlers(HandlerFamily):
-    """Changes and listings."""
+    """Changes and listings of users, rules and accounts."""
 
     def __init__(self, answers: PrivateAnswers[Answer]) -> None:
         self._answers = answers

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class HandlerFamily(ABC):
-    """Handlers of related request codes. Its constructor takes the services that it calls, no others."""
+    """Handlers of related request codes. The constructor takes only the services that they call."""
 
     @abstractmethod
     def routes(self) -> dict[int, Handler]:
@@ -26,7 +26,7 @@ class HandlerFamily(ABC):
 
 
 def answer_with(outcome: T | Awaitable[T], reply: Callable[[T], Command]) -> Answer:
-    """The answer that ``reply`` makes of a result, now or when the result is ready."""
+    """The answer that ``reply`` makes from a result, at once or when the result is ready."""
     if isawaitable(outcome):
         return _answer_later(outcome, reply)
     return reply(outcome)
@@ -37,7 +37,7 @@ async def _answer_later(outcome: Awaitable[T], reply: Callable[[T], Command]) ->
 
 
 async def reply_after(done: Awaitable[None], command: Command) -> Command:
-    """An empty success, as soon as the work is done."""
+    """An empty response with SUCCESS, after ``done``."""
     await done
     return command.reply()
 

@@ -19,7 +19,7 @@ from orbitmq.wire.errors import RemotingError
 # master hands additions and moved offsets to its master.
 _KEEPS = frozenset({Role.MASTER, Role.FENCED, Role.ACTING_MASTER})
 # Deletions are refused at an acting master: its returning master still has the topic and would restore it.
-# Deletions of users and rules are taken there: each has a record, which the master compares with its own.
+# Deletions of users and rules are accepted there: each has a record, which the master compares with its own.
 _DELETES = frozenset({Role.MASTER})
 ROLES = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _KEEPS,
@@ -42,7 +42,8 @@ ROLES = {
 }
 _ACCESS = ACCESS.keys() & ROLES.keys()
 # mqadmin sends these changes to masters and slaves, in no order, and stops at the first refusal: deleteTopic,
-# deleteSubGroup (for the topics of the group), all changes of users and rules. A slave has its master do it.
+# deleteSubGroup (for the topics of the group), all changes of users and rules. A slave passes them on to its
+# master.
 _BY_MASTER = frozenset({RequestCode.DELETE_TOPIC_IN_BROKER, *_ACCESS})
 
 

@@ -33,7 +33,7 @@ async def _reply_when(done: Awaitable[None], reply: Command) -> Command:
 
 
 class ClientHandlers(HandlerFamily):
-    """Heartbeats and what follows from them."""
+    """Heartbeats, lists of clients, and checks of clients' filters."""
 
     def __init__(self, heartbeats: Heartbeats, listing: ClientListing, filters: Filters) -> None:
         self._heartbeats = heartbeats
@@ -52,7 +52,7 @@ class ClientHandlers(HandlerFamily):
         }
 
     def heart_beat(self, connection: ServerConnection, command: Command) -> Answer:
-        """Note the client; the answer says whether it has to send its subscriptions again."""
+        """Register the client; the answer shows whether it has to send its subscriptions again."""
         data = bodies.HeartbeatData.decode(command.body)
         client = Client(connection, data.client_id, command.language, command.version)
         again = self._heartbeats.take(client, data)
@@ -63,7 +63,7 @@ class ClientHandlers(HandlerFamily):
         return reply if waits is None else _reply_when(waits, reply)
 
     def unregister(self, connection: ServerConnection, command: Command) -> Answer:
-        """A client leaves a producer group, a consumer group or both."""
+        """Remove a client from a producer group, a consumer group or both."""
         header = headers.UnregisterClientRequest.from_ext(command.ext)
         self._heartbeats.leave(
             connection, producer_group=header.producer_group, consumer_group=header.consumer_group
@@ -71,7 +71,7 @@ class ClientHandlers(HandlerFamily):
         return command.reply()
 
     def check_config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Check whether this broker can filter by the client's expression; the answer says why not."""
+        """Check whether this broker can filter by the client's expression; if not, the remark says why."""
         data = bodies.CheckClientRequestBody.decode(command.body).subscription_data
         if data is not None:
             self._filters.of_subscription(data)
@@ -94,7 +94,7 @@ class ClientHandlers(HandlerFamily):
         return command.reply(body=self._listing.producers(group).encode())
 
     async def all_producers(self, _connection: ServerConnection, command: Command) -> Command:
-        """Every producer by group; for a client that asks with ``consumers`` also every consumer."""
+        """Every producer by group; with the header field ``consumers=true`` also every consumer."""
         body, tables = bodies.ProducerTableInfo(), {"data": table_of(self._listing.all_producers())}
         if command.ext.get("consumers") == "true":
             body.consumers = {}
@@ -116,7 +116,7 @@ class AssignmentHandlers(HandlerFamily):
         }
 
     async def query(self, _connection: ServerConnection, command: Command) -> Command:
-        """The queues of one member; without a list when they are unknown now."""
+        """The queues of one member; the body has no list when they are unknown now."""
         found = await self._assignments.of(bodies.QueryAssignmentRequestBody.decode(command.body))
         return command.reply(body=bodies.QueryAssignmentResponseBody(found).encode())
 
@@ -131,7 +131,7 @@ class AssignmentHandlers(HandlerFamily):
 
 
 class ForwardHandlers(HandlerFamily):
-    """Requests that a consumer answers."""
+    """Requests that the broker passes on to a consumer, which answers them."""
 
     def __init__(self, requests: ConsumerRequests) -> None:
         self._requests = requests

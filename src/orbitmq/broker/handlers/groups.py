@@ -44,7 +44,7 @@ class GroupHandlers(HandlerFamily):
         return reply_after(self._administration.update(configs), command)
 
     def delete(self, connection: ServerConnection, command: Command) -> Answer:
-        """Delete a group, and its offsets when asked to."""
+        """Delete a group, and with ``cleanOffset`` its offsets."""
         header = headers.DeleteSubscriptiongroupRequest.from_ext(command.ext)
         deleted = self._administration.delete(
             header.group_name, with_offsets=header.clean_offset, by=connection.remote_address
@@ -52,7 +52,7 @@ class GroupHandlers(HandlerFamily):
         return reply_after(deleted, command)
 
     async def forbid(self, _connection: ServerConnection, command: Command) -> Command:
-        """Show, and change when asked to, whether a group may read a topic."""
+        """Return whether a group may read a topic, after changing it if the request has ``readable``."""
         header = headers.UpdateAndGetGroupForbiddenRequest.from_ext(command.ext)
         if header.readable is not None:
             await self._administration.set_readable(header.group, header.topic, header.readable)
@@ -74,7 +74,7 @@ class GroupTableHandlers(HandlerFamily):
         }
 
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
-        """All groups; in pages for 5.x peers that ask so."""
+        """All groups; in pages if the request has one of the fields for pages, as from 5.x peers."""
         groups = self._groups
         # A request for all groups may have fields, too: those of its signature.
         if not command.ext.keys().isdisjoint(("groupSeq", "dataVersion", "maxGroupNum")):
@@ -96,7 +96,7 @@ class GroupTableHandlers(HandlerFamily):
         return response.reply_to(command, body=encoded)
 
     def config(self, _connection: ServerConnection, command: Command) -> Answer:
-        """One group's config. Unlike in RocketMQ, asking does not create the group."""
+        """One group's config. Unlike in RocketMQ, the request does not create the group."""
         group = headers.GetSubscriptiongroupConfigRequest.from_ext(command.ext).group
         config = self._groups.get(group)
         if config is None:
@@ -110,7 +110,7 @@ class GroupTopicHandlers(HandlerFamily):
     """The topics of a group, and its subscriptions.
 
     Args:
-        address: what clients call this broker, host:port.
+        address: this broker's address for clients, host:port.
     """
 
     def __init__(self, offsets: ConsumerOffsets, clients: ClientManager, address: str) -> None:

@@ -64,7 +64,7 @@ class OffsetHandlers(HandlerFamily):
         return command.reply(body=encoded)
 
     async def reset(self, _connection: ServerConnection, command: Command) -> Command:
-        """Move a group to a time or an offset; its consumers learn it with their next pull."""
+        """Move a group to a time or an offset; its consumers get the new offset with their next pull."""
         header = headers.InvokeBrokerToResetOffsetRequest.from_ext(command.ext)
         table = await self._reset.move(
             header.group,
@@ -77,7 +77,7 @@ class OffsetHandlers(HandlerFamily):
         return command.reply(body=ResetOffsetBody(offset_table=table).encode())
 
     def clone(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Give one group the offsets of another, in one topic or in all."""
+        """Move one group to the offsets of another, in one topic or in all."""
         header = headers.CloneGroupOffsetRequest.from_ext(command.ext)
         cloned = self._reset.clone(header.src_group, header.dest_group, header.topic, offline=header.offline)
         return reply_after(cloned, command)
@@ -155,13 +155,13 @@ class ProgressHandlers(HandlerFamily):
         return command.reply(body=await encode_with_table(body, "offsetTable", stats.offset_table))
 
     async def all_consume_stats(self, _connection: ServerConnection, command: Command) -> Command:
-        """Every group's progress in every topic; with ``isOrder`` only in ordered topics. A client that asks
-        with ``sumBy`` gets the sums of each topic's queues instead.
+        """Every group's progress in every topic; with ``isOrder`` only in ordered topics. A request with
+        ``sumBy=topic`` gets the sums of each topic's queues instead.
         """
         only_order = headers.GetBrokerConsumeStatsRequest.from_ext(command.ext).is_order
         if command.ext.get("sumBy") == "topic":
             sums, body = await self._progress.sums(), ConsumeStatsList(sums={})
-            # Names and numbers only: plain JSON is what fastjson would write.
+            # With names and numbers only, msgspec writes the same JSON as fastjson.
             return command.reply(body=await encode_with_table(body, "sums", sums, msgspec.json.encode))
         found = await self._progress.of_all_groups(only_order=only_order)
         groups, found.consume_stats_list = found.consume_stats_list, []
@@ -175,7 +175,7 @@ class ProgressHandlers(HandlerFamily):
         return command.reply(body=QueryConsumeTimeSpanBody(spans).encode())
 
     async def correction_offset(self, _connection: ServerConnection, command: Command) -> Command:
-        """The smallest offset of all groups in each queue; "never" where ``compareGroup`` is behind it."""
+        """The smallest offset of all groups in each queue; "never" where ``compareGroup`` is below it."""
         header = headers.QueryCorrectionOffsetRequest.from_ext(command.ext)
         without = (header.filter_groups or "").split(",")
         smallest = await self._progress.corrections(header.topic, header.compare_group, without)

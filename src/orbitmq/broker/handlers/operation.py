@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class OperationHandlers(HandlerFamily):
-    """Settings and state."""
+    """Reading and changing settings, and reading the broker's state."""
 
     def __init__(
         self, config: BrokerConfig, topics: TopicConfigs, settings: LiveSettings, info: RuntimeInfo
@@ -41,7 +41,7 @@ class OperationHandlers(HandlerFamily):
         }
 
     async def update_config(self, connection: ServerConnection, command: Command) -> Command:
-        """Change settings that may change while the broker runs; all of the request or none."""
+        """Change settings that may change while the broker runs: all of the request's, or none."""
         try:
             changes = properties_text.parse(command.body.decode())
         except UnicodeDecodeError as error:
@@ -60,7 +60,7 @@ class OperationHandlers(HandlerFamily):
         return answer.reply_to(command, body=text.encode())
 
     def runtime_info(self, _connection: ServerConnection, command: Command) -> Answer:
-        """State by RocketMQ's names."""
+        """The broker's state, under RocketMQ's names."""
         return command.reply(body=KVTable(table=self._info.table()).encode())
 
     def ha_status(self, _connection: ServerConnection, command: Command) -> Answer:
@@ -69,7 +69,7 @@ class OperationHandlers(HandlerFamily):
 
 
 class CleaningHandlers(HandlerFamily):
-    """Expired files, and queues without a topic."""
+    """Deletion of expired files, and of queues without a topic."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

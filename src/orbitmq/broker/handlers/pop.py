@@ -1,4 +1,4 @@
-"""Pop over the wire (PopMessageProcessor, AckMessageProcessor, NotificationProcessor and others)."""
+"""The requests of pop (PopMessageProcessor, AckMessageProcessor, NotificationProcessor and others)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WaitingPop(WaitingClient):
         self._connection.send(self.response(popped))
 
     def response(self, popped: Popped) -> Command:
-        """The command for an answer."""
+        """The response to the pop."""
         counts = popped.order_counts
         return headers.PopMessageResponse(
             pop_time=popped.pop_time_ms,
@@ -58,7 +58,7 @@ _FROM_NEWEST = 1
 
 
 class PopHandlers(HandlerFamily):
-    """POP_MESSAGE, answered at once or when messages come."""
+    """POP_MESSAGE, answered at once or when messages arrive."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, pops: Pops) -> None:
         self._config = config
@@ -69,7 +69,7 @@ class PopHandlers(HandlerFamily):
         return {RequestCode.POP_MESSAGE: self.pop}
 
     def pop(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer with messages, or wait for them as long as the client asks."""
+        """Answer with messages, or wait for them for the request's ``pollTime``."""
         now = self._clock.now_ms()
         command.ext.setdefault("bornTime", str(now))
         header = headers.PopMessageRequest.from_ext(command.ext)
@@ -103,7 +103,7 @@ class PopHandlers(HandlerFamily):
 
 
 class PopAckHandlers(HandlerFamily):
-    """Acknowledgements, and changes of invisible times; a slave lets its master serve them."""
+    """Acknowledgements, and changes of invisible times; a slave passes them on to its master."""
 
     def __init__(self, acknowledging: Acknowledging, to_master: ToMaster) -> None:
         self._acknowledging = acknowledging
@@ -205,7 +205,7 @@ class _NoticeClient(WaitingClient):
         self._connection.send(self.response(has_messages))
 
     def response(self, has_messages: bool) -> Command:
-        """The command for an answer."""
+        """The response to the request."""
         return headers.NotificationResponse(has_msg=has_messages).reply_to(self._command)
 
 

@@ -1,4 +1,4 @@
-"""Pulling over the wire (PullMessageProcessor)."""
+"""The requests for pulls (PullMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WaitingPull(WaitingClient):
 
 
 def pull_response(command: Command, pulled: Pulled) -> Command:
-    """The command for an answer."""
+    """The response to a pull."""
     response = PullMessageResponse(
         suggest_which_broker_id=pulled.suggested_broker_id,
         next_begin_offset=pulled.next_offset,
@@ -53,7 +53,7 @@ class PullHandlers(HandlerFamily):
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.lite_pull}
 
     def lite_pull(self, connection: ServerConnection, command: Command) -> Answer:
-        """As :meth:`pull`, when the settings allow lite pull consumers."""
+        """Answer like :meth:`pull`, if the settings allow lite pull consumers."""
         config = self._config
         if not config.lite_pull_message_enable:
             raise RemotingError(
@@ -63,7 +63,7 @@ class PullHandlers(HandlerFamily):
         return self.pull(connection, command)
 
     def pull(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer with messages, or wait for them if the client asks for that."""
+        """Answer with messages, or wait for them if the request's flags allow that."""
         pulled = self._pulling.read(_request(command), WaitingPull(connection, command))
         return None if pulled is None else pull_response(command, pulled)
 

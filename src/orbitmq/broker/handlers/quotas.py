@@ -1,4 +1,4 @@
-"""Quotas over the wire; requests of OrbitMQ's own."""
+"""The requests for quotas, which are OrbitMQ's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QuotaHandlers(HandlerFamily):
         return {RequestCode.SET_QUOTA: self.set, RequestCode.LIST_QUOTAS: self.list}
 
     def set(self, _connection: ServerConnection, command: Command) -> Answer:
-        """Set or remove a quota; answered when that is on the device."""
+        """Set or remove a quota; answered when the change is on the device."""
         return self._set(Quota.decode(command.body or b""), command)
 
     async def _set(self, quota: Quota, command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""From a request code to the handler that answers it."""
+"""Finds the handler of a request by its code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Router:
 
     @property
     def codes(self) -> frozenset[int]:
-        """The request codes that this broker knows."""
+        """The request codes that this broker answers."""
         return frozenset(self._routes)
 
     def handle(self, connection: ServerConnection, command: Command) -> Answer:
@@ -89,7 +89,7 @@ class Router:
 
 
 def _not_supported(code: int) -> str:
-    """RocketMQ's remark; the name of a RocketMQ code that this broker does not have yet is added."""
+    """RocketMQ's remark; for a request code of RocketMQ with the reason why this broker does not have it."""
     if code in RequestCode.__members__.values():
         if code in ACCESS:
             return f" request type {code} not supported: authenticationEnabled is not set at this broker"

@@ -29,7 +29,7 @@ def origin(connection: ServerConnection, command: Command) -> Origin:
 
 
 def send_request(command: Command) -> SendRequest:
-    """The request, from the long or the short names of its header."""
+    """The request for :class:`Sending`, from a header with long or short field names."""
     long_names = command.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     header = (SendMessageRequest if long_names else SendMessageV2Request).from_ext(command.ext)
     return SendRequest(
@@ -105,7 +105,7 @@ class ReplyHandlers(HandlerFamily):
         }
 
     def reply(self, connection: ServerConnection, command: Command) -> Answer:
-        """Hand a reply to the client that made the request; the answer says whether the client took it."""
+        """Push a reply to the client that made the request; the answer shows whether the client got it."""
         replied = self._reply.reply(origin(connection, command), send_request(command))
         return answer_with(replied, partial(self._replied, command))
 

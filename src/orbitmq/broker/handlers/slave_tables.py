@@ -11,8 +11,8 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# Each answer replaces the slave's table: with an empty one it deletes its topics, groups and modes,
-# and begins anew with its timers. After a refusal it keeps everything and asks again.
+# Each answer replaces the slave's table: after an empty one the slave deletes its topics, groups and modes,
+# and begins anew with its timers. After a refusal the slave keeps everything and tries again.
 CODES = frozenset(
     {
         RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -27,13 +27,13 @@ CODES = frozenset(
 
 
 class SlaveTables:
-    """Refuses these tables while this broker may have lost their content."""
+    """Refuses to send these tables while this broker may have lost their content."""
 
     def __init__(self, role: RoleState) -> None:
         self._role = role
 
     def around(self, _code: int, handler: Handler) -> Handler:
-        """``handler``, if the tables are there."""
+        """``handler``, refused while the tables may be lost."""
         return partial(self._tell, handler)
 
     def _tell(self, handler: Handler, connection: ServerConnection, command: Command) -> Answer:

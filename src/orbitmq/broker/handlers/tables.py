@@ -10,15 +10,16 @@ from orbitmq.wire.bodies.base import Body, encode_object
 
 # Entries that are encoded in one turn of the event loop: half a millisecond for topics, one for groups.
 SLICE = 100
-# The keys of a table in order, and the function that gives a key's value (``None``: removed meanwhile).
+# Makes the JSON of some entries of a table.
 Encode: TypeAlias = Callable[[Mapping[str, object]], bytes]
+# The keys of a table in order, and the function that returns a key's value (``None``: removed meanwhile).
 LongTable: TypeAlias = tuple[Iterable[Any], Callable[[Any], object]]
 
 
 async def encode_with_table(
     body: Body, name: str, table: Mapping[Any, object], encode: Encode = encode_object
 ) -> bytes:
-    """:func:`encode_with_tables` of one table that does not change.
+    """``body`` as JSON like :func:`encode_with_tables`, with one table that does not change.
 
     Args:
         encode: makes the JSON of some entries.
@@ -28,7 +29,7 @@ async def encode_with_table(
 
 
 def table_of(table: Mapping[Any, object]) -> LongTable:
-    """A table that does not change."""
+    """A table that does not change, in the form for :func:`encode_with_tables`."""
     return sorted(table), table.get
 
 
@@ -36,7 +37,7 @@ async def encode_with_tables(body: Body, **tables: LongTable) -> bytes:
     """``body`` as JSON, with the empty objects named in ``tables`` filled from these tables.
 
     The event loop does other work in between. A change made meanwhile may be in the answer or not: the answer
-    has the version from before the change, so that the peer asks again.
+    has the version from before the change, so that the peer fetches the table again.
     """
     encoded = body.encode()
     for name, (keys, value_of) in tables.items():
@@ -54,10 +55,10 @@ async def _entries(keys: list[Any], value_of: Callable[[Any], object], encode: E
 
 
 async def encode_with_list(body: Body, name: str, items: Iterable[tuple[Mapping[str, object], int]]) -> bytes:
-    """``body`` as JSON, with the empty list ``name`` filled with ``items``; in slices, as above.
+    """``body`` as JSON, with the empty list ``name`` filled with ``items``, in slices.
 
     Args:
-        items: each with its length, in entries of a table of that length.
+        items: each with its weight: the number of table entries that take as long to encode.
     """
     parts, entries = [], 0
     for item, weight in items:

@@ -46,13 +46,13 @@ class TimerHandlers(HandlerFamily):
 
     def check_point(self, _connection: ServerConnection, command: Command) -> Answer:
         """The 56 bytes of TimerCheckpoint.encode."""
-        # A returning RocketMQ master stays isolated while this is refused: zeros if there are no timers.
+        # A returning RocketMQ master stays isolated while this request is refused: zeros without timers.
         return command.reply(
             body=self._inspection.check_point() if self._config.timer_wheel_enable else bytes(CHECK_BYTES)
         )
 
     async def metrics(self, _connection: ServerConnection, command: Command) -> Command:
-        """How many messages wait, by topic; for a client that asks with ``pendingBy`` also by minute."""
+        """How many messages wait, by topic; with the header field ``pendingBy=minute`` also by minute."""
         if not self._config.timer_wheel_enable:
             return command.reply(
                 ResponseCode.SYSTEM_ERROR, "The timer message store is null: timerWheelEnable is false"

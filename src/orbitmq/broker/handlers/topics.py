@@ -54,7 +54,7 @@ class TopicHandlers(HandlerFamily):
         return reply_after(self._administration.update(configs, by=connection.remote_address), command)
 
     def delete(self, connection: ServerConnection, command: Command) -> Answer:
-        """Delete a topic, its queues and the groups' offsets in it. Deleting no topic is a success."""
+        """Delete a topic, its queues and the groups' offsets in it; a success also without such a topic."""
         topic = headers.DeleteTopicInBrokerRequest.from_ext(command.ext).topic
         return reply_after(self._administration.delete(topic, by=connection.remote_address), command)
 
@@ -88,7 +88,7 @@ class TopicTableHandlers(HandlerFamily):
         }
 
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
-        """All topics; in pages for 5.x peers that ask so."""
+        """All topics; in pages if the request has one of the fields for pages, as from 5.x peers."""
         topics = self._topics
         # A request for all topics may have fields, too: those of its signature.
         if not command.ext.keys().isdisjoint(("topicSeq", "dataVersion", "maxTopicNum")):
@@ -108,7 +108,7 @@ class TopicTableHandlers(HandlerFamily):
         return command.reply(body=self._metadata.topic(topic).encode())
 
     def consumed_by(self, _connection: ServerConnection, command: Command) -> Answer:
-        """The groups that read a topic: online now, or with committed offsets."""
+        """The groups that read a topic: groups that are online now or have committed offsets."""
         topic = headers.QueryTopicConsumeByWhoRequest.from_ext(command.ext).topic
         groups = self._clients.groups_reading(topic) | self._offsets.groups_of(topic)
         return command.reply(body=bodies.GroupList(group_list=groups).encode())

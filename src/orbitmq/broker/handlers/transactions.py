@@ -44,12 +44,12 @@ class TransactionHandlers(HandlerFamily):
         }
 
     def end(self, connection: ServerConnection, command: Command) -> Answer:
-        """Commit or roll back; an undecided producer gets no answer, as in RocketMQ."""
+        """Commit or roll back; a producer without a decision gets no answer, as in RocketMQ."""
         header = EndTransactionRequest.from_ext(command.ext)
         try:
             ended = self._ending.end(header)
         except RemotingError as error:
-            # Producers send the request one-way, so this log line is all that anybody sees.
+            # Producers send the request one-way, so the refusal is only in the log.
             text = "transaction %s from %s: %s"
             self._limiter.write(
                 logging.WARNING,

@@ -1,4 +1,4 @@
-"""Writers that take over from each other: a request of OrbitMQ's own."""
+"""The request of writers that replace each other, which is OrbitMQ's own."""
 
 from __future__ import annotations
 

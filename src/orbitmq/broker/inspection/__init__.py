@@ -1,1 +1,1 @@
-"""Answers to administrators about a running broker: messages, queues, progress of groups, its state."""
+"""Answers to administrators about a running broker: its messages, queues, groups' progress and state."""

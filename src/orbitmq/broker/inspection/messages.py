@@ -1,4 +1,4 @@
-"""Looking up single messages: by key, by unique id, by place in the commit log (QueryMessageProcessor)."""
+"""Looks up single messages: by key, by unique id, by place in the commit log (QueryMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FoundMessages:
 
     Attributes:
         records: their stored records, one after the other; empty when there is none.
-        index_time_ms: store time of the newest message in the index, and ``index_offset`` its place.
+        index_time_ms: store time of the newest message in the index; ``index_offset``: its place in the log.
     """
 
     records: bytes
@@ -41,7 +41,8 @@ class MessageLookup:
         """The newest messages of a topic with a key, stored in a range of time.
 
         Args:
-            count: most messages wanted; ``unique``: the key is a unique id, and the settings set the limit.
+            count: how many messages at most.
+            unique: whether the key is a unique id; then the limit is that of the settings.
 
         Raises:
             RemotingError: QUERY_NOT_FOUND, this broker keeps no message index.
@@ -76,7 +77,7 @@ class MessageLookup:
         """The record at a commit log offset.
 
         Raises:
-            RemotingError: SYSTEM_ERROR, none begins there.
+            RemotingError: SYSTEM_ERROR, no record begins there.
         """
         record = self._store.record_at(offset, damaged=True)
         if record is None:

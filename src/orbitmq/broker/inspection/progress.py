@@ -36,7 +36,7 @@ class ConsumeProgress:
     """Compares the offsets of groups with the stored messages.
 
     Args:
-        address: what clients call this broker, host:port.
+        address: this broker's address for clients, host:port.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class ConsumeProgress:
         return not subscribed or _is_read(group, topic, subscribed)
 
     def _topics_of(self, group: str) -> list[str]:
-        """All topics of the group, those of its redeliveries included; without those that it no longer
-        subscribes to.
+        """All topics of the group, including those of its redeliveries, without topics that it does not
+        subscribe to any more.
         """
         topics, subscribed = self._offsets.topics_of(group), self._subscribed(group)
         return sorted(
@@ -89,7 +89,7 @@ class ConsumeProgress:
         )
 
     def _subscribed(self, group: str) -> Collection[str]:
-        """The subscriptions of the group; empty: it is not online, or reads all of its topics."""
+        """The subscriptions of the group; empty: the group is not online, or has no subscriptions."""
         state = self._clients.consumers(group)
         return () if state is None else state.subscriptions
 
@@ -133,7 +133,7 @@ class ConsumeProgress:
         return ConsumeStatsList(consume_stats_list=listed, broker_addr=self._address, total_diff=behind)
 
     async def sums(self) -> dict[str, dict[str, TopicProgress]]:
-        """Every group's progress in each topic, as the sums of its queues: shorter and faster than
+        """Every group's progress in each topic, summed over the queues: shorter and faster than
         :meth:`of_all_groups`.
         """
         found: dict[str, dict[str, TopicProgress]] = {}
@@ -196,7 +196,7 @@ class ConsumeProgress:
         )
 
     async def corrections(self, topic: str, compare_group: str, without: Iterable[str]) -> dict[int, int]:
-        """The smallest offset of all groups in each queue; "never" if ``compare_group`` is behind it."""
+        """The smallest offset of all groups in each queue; "never" if ``compare_group`` is below it."""
         offsets = self._offsets
         smallest: dict[int, int] = {}
         async for group in in_slices(offsets.groups_of(topic) - set(without), TOPICS_PER_TURN):

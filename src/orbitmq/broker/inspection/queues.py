@@ -1,4 +1,4 @@
-"""Looking at queues: their bounds and the entries of a consume queue (AdminBrokerProcessor)."""
+"""Reads the bounds of queues and the entries of a consume queue (AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class QueueInspection:
         """Entries of a consume queue as they are stored, and a remark when there is none at ``index``.
 
         Args:
-            group: its subscription is shown beside the entries.
+            group: the group whose subscription is added to the entries.
 
         Raises:
             RemotingError: SYSTEM_ERROR, there is no such queue.

@@ -46,7 +46,7 @@ class RuntimeInfo:
         return HARuntimeInfo(master=True, master_commit_log_max_offset=end)
 
     def table(self) -> dict[str, str]:
-        """The state by RocketMQ's names."""
+        """The state, under RocketMQ's names."""
         state: dict[str, int | float | str] = {
             "brokerVersionDesc": VERSION_TEXT,
             "brokerVersion": PROTOCOL_VERSION,
@@ -54,7 +54,7 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": 0,
             "waitingPulls": len(self._long_polling),
         }
-        # mqadmin reads these keys without checking that they exist; our handlers have no request queues.
+        # mqadmin reads these keys without checking that they exist; OrbitMQ has no request queues.
         for name in ("send", "pull", "litePull", "query", "ack"):
             state[f"{name}ThreadPoolQueueSize"] = 0
             state[f"{name}ThreadPoolQueueCapacity"] = 0

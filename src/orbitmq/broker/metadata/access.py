@@ -1,4 +1,4 @@
-"""Topics and groups for requests: looked up, or refused with RocketMQ's code, and safe on disk."""
+"""Looks up topics and groups for requests, refuses with RocketMQ's codes, and waits for the disk."""
 
 from __future__ import annotations
 

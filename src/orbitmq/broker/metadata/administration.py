@@ -80,7 +80,7 @@ class TopicAdministration:
             )
 
     async def delete(self, topic: str, *, by: str) -> None:
-        """Delete a topic, its queues and the groups' offsets in it. Deleting no topic is a success.
+        """Delete a topic, its queues and the groups' offsets in it; a success also if there is no such topic.
 
         Raises:
             RemotingError: the name is blank or reserved; SERVICE_NOT_AVAILABLE, the disk refused.
@@ -133,7 +133,7 @@ class GroupAdministration:
         await self._metadata.save(GROUPS)
 
     async def delete(self, group: str, *, with_offsets: bool, by: str) -> None:
-        """Delete a group, and its offsets when asked to.
+        """Delete a group, and with ``with_offsets`` its offsets.
 
         Raises:
             RemotingError: SERVICE_NOT_AVAILABLE, the disk refused.

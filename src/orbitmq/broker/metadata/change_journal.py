@@ -1,11 +1,11 @@
 """Changes of the broker's tables that are newer than the table files, on disk.
 
-The journal is a row of files ``tables.journal.<number>`` beside the table files. Changes are appended to the
-highest one. A file that is full, or older than the last writing of the table files, is followed by a new one.
+The journal consists of files ``tables.journal.<number>`` beside the table files. Changes are appended to the
+highest one. A file that is full, or older than the last write of the table files, is followed by a new one.
 When the table files hold everything, older journal files are removed.
 
-A journal also knows which table files it belongs to: before one is written, its size and CRC go to the
-journal with the sequence number of the last change in it. A table file with other content was written
+A journal also records which table files it belongs to: before a table file is written, its size and CRC go to
+the journal with the sequence number of the last change in it. A table file with other content was written
 by another program since (a Java broker, an editor): older changes must not be applied to it.
 
 Format, integers big-endian: 8 bytes ``ORBITMQ1``, then frames of: length of the payload (u32), CRC-32 of
@@ -75,7 +75,7 @@ def _frames(data: bytes, at: int = len(MAGIC)) -> Iterator[tuple[int, bytes]]:
 
 
 def change_frame(change: FeedEntry) -> bytes:
-    """A change in a journal file."""
+    """The bytes of a change in a journal file."""
     return _frame(_CHANGE, change.encode())
 
 
@@ -110,7 +110,7 @@ class ChangeJournal:
         self.written(KnownFile(file, size_bytes, crc, sequence))
 
     def announce(self, known: KnownFile) -> None:
-        """Write down that a table file is about to get this content.
+        """Write into the journal that a table file is about to get this content.
 
         Raises:
             OSError: the disk refused.
@@ -126,7 +126,7 @@ class ChangeJournal:
             del contents[1]
 
     def written(self, known: KnownFile) -> None:
-        """The table file has this content; only it and the previous one, now the backup, are kept."""
+        """Note that the table file has this content; only it and the previous one, the backup's, are kept."""
         before = self._current.get(known.file)
         self._known[known.file] = [known] if before is None else [before, known]
         self._current[known.file] = known
@@ -161,7 +161,7 @@ class ChangeJournal:
         self._end += len(data)
 
     def _write_again(self, number: int, size_bytes: int) -> None:
-        """Entries that were read count as written, also those that an earlier run could not flush."""
+        """Write a file's content once more: its entries count as written, but may never have been flushed."""
         segment = self._files.open_segment(self._path(number), size_bytes)
         try:
             write_again(segment, 0)
@@ -172,7 +172,7 @@ class ChangeJournal:
         number = self._numbers[-1] + 1 if self._numbers else 1
         self._numbers.append(number)
         self._end = 0
-        # Users' secrets are written to it.
+        # The file is private: users' secrets are written to it.
         path = self._path(number)
         self._segment = self._files.open_segment(path, size_bytes, create=True, private=True)
 

@@ -42,8 +42,8 @@ class MetadataTables(Component):
         locks: QueueLocks,
     ) -> None:
         self._tables = (
-            # Offsets and redrives are deleted in one frame with their topic or group: a new one of the same
-            # name must not find them.
+            # Offsets and redrives are deleted in one frame with their topic or group: a new topic or group of
+            # the same name must not find them.
             Table(TOPICS, topics, after=(OFFSETS, REDRIVES)),
             Table(GROUPS, groups, parts=(FORBIDDEN,), after=(OFFSETS,)),
             # A reset that a pop consumed and the position that the pop moved to become durable together. A

@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Body)
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configs by name. Configs that it returns are its own objects: never change one, replace it.
+    """Configs by name. Returned configs are the table's own objects: do not change one, replace it.
 
     Every change gives the table a new version, passes the change feed and is then published as an event.
 

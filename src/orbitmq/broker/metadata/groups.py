@@ -151,7 +151,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
                 yield quoted(group), pretty_value(topics, "\n\t\t")
 
     def restore(self, content: Mapping[str, Any]) -> None:
-        """Take over the content of ``subscriptionGroup.json``; system groups it does not name stay."""
+        """Take over the content of ``subscriptionGroup.json``; system groups that it lacks stay."""
         self._restore(content.get("subscriptionGroupTable"), content.get("dataVersion"))
         for group, topics in (content.get("forbiddenTable") or {}).items():
             self._forbidden[group] = {topic: int(value) for topic, value in topics.items()}

@@ -1,8 +1,8 @@
 """How far each group has consumed each queue (ConsumerOffsetManager).
 
 The table holds the offsets for the disk and for other brokers: all messages below them are done. A group that
-pops may be further: the queue that pop deals out knows the group's next message, and clients see that as the
-committed offset. A commit not made by pop moves such a queue, which then sets its own offset here.
+pops may be further: clients see the next offset of the queue that pop deals out as the group's committed
+offset. A commit not made by pop moves such a queue, which then sets its own offset here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
-# How many pulls are answered with a reset that none follows: some clients choose their offsets themselves.
+# How many pulls are answered with a reset that no pull follows: some clients choose their offsets themselves.
 MOST_TOLD = 5
 
 
@@ -26,8 +26,8 @@ class Dealt(Protocol):
     """A queue that the broker deals out to a group (pop).
 
     Attributes:
-        next: the group's next message; messages below it may not be done.
-        in_flight: how many messages below it are not done.
+        next: the offset of the group's next message; not all messages below it are done.
+        in_flight: how many messages below ``next`` are not done.
     """
 
     next: int
@@ -60,7 +60,7 @@ class ConsumerOffsets:
         self._pulled_lately: set[str] = set()
         # Each ``topic@group`` that has moved since the last :meth:`take_moved`; None: it was never called.
         self._moved: set[str] | None = None
-        # Sources of pulls that are noted here later.
+        # Called before pulls are read: passes on the pulls that the fast path has noted so far.
         self._hear: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
         # How often each pending reset was sent without being followed, by ``topic@group`` and queue id.
@@ -98,7 +98,8 @@ class ConsumerOffsets:
         return kept if queue is None else max(kept, queue.next)
 
     def undone(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The group's first message that is not done; below :meth:`query` when popped ones are in flight."""
+        """The offset of the group's first message that is not done; with messages in flight it is below
+        :meth:`query`."""
         key = _key(topic, group)
         found = self._resets.get(key, {}).get(queue_id)
         return self._table.get(key, {}).get(queue_id) if found is None else found
@@ -173,7 +174,7 @@ class ConsumerOffsets:
         }
 
     def kept(self, group: str, topic: str) -> dict[int, int]:
-        """The same, but only up to the first message not done; a group that pops may have committed more."""
+        """The kept offsets of a group in a topic by queue id: each that of the first message not done."""
         return dict(self._table.get(_key(topic, group), {}))
 
     def table(self) -> Mapping[str, dict[int, int]]:
@@ -185,7 +186,7 @@ class ConsumerOffsets:
         return self._table.get(key)
 
     def reads(self, key: str) -> Mapping[int, int]:
-        """The offsets of :meth:`query` of a ``topic@group`` that are not the kept ones, by queue id."""
+        """The offsets of :meth:`query` of a ``topic@group`` that differ from the kept ones, by queue id."""
         found = self._resets.get(key)
         if not self._dealt:
             return found or {}
@@ -248,7 +249,7 @@ class ConsumerOffsets:
         ]
 
     def hear_pulls(self, source: Callable[[], None]) -> None:
-        """Call ``source`` before pulls are read; it passes its own to :meth:`note_late_pull`."""
+        """Call ``source`` before pulls are read; it passes pulls that it noted to :meth:`note_late_pull`."""
         self._hear = source
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -273,7 +274,7 @@ class ConsumerOffsets:
     def note_late_pull(
         self, group: str, topic: str, queue_id: int, next_offset: int, started: int | None
     ) -> None:
-        """:meth:`note_pull` for a pull that came before those noted already."""
+        """Note a pull like :meth:`note_pull`, but one that came before those noted already."""
         key = _key(topic, group)
         queues = self._pulled.get(key)
         if queues is None:
@@ -301,14 +302,14 @@ class ConsumerOffsets:
         self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
 
     def has_any_reset(self, group: str, topic: str) -> bool:
-        """Whether a reset waits for one of the queues."""
+        """Whether a reset waits for the group's next pull of any queue of the topic."""
         return _key(topic, group) in self._resets
 
     def tell_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
         """The pending reset that answers a pull for offset ``asked``; ``None``: no reset is pending.
 
-        It is pending until a pull comes from its offset: an answer can be lost, and its client would then
-        continue, and commit, at the old offset.
+        The reset stays pending until a pull begins at its offset: an answer can be lost, and its client would
+        then continue, and commit, at the old offset.
         """
         offset = self._resets.get(_key(topic, group), {}).get(queue_id)
         if offset is None:
@@ -322,7 +323,7 @@ class ConsumerOffsets:
         return offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The pending reset of a queue; it is no longer pending then."""
+        """Remove the pending reset of a queue; returns its offset, ``None``: no reset is pending."""
         key = _key(topic, group)
         self._told.pop((key, queue_id), None)
         queues = self._resets.get(key)
@@ -338,7 +339,8 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group, but not its retry topics: a later group of the name would get their messages."""
+        """Forget a group's offsets except in its retry topics: without them a later group of that name would
+        get the old messages of these."""
         topics = self._topics_by_group.get(group, ())
         self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 
@@ -417,7 +419,7 @@ class ConsumerOffsets:
             self._events.publish(OffsetsReset(group, topic))
 
     def _restore_reset(self, key: str, offset: int | None) -> None:
-        """Restore a reset without an event: no client pulls yet that would have to learn of it."""
+        """Restore a reset without an event: no client pulls yet."""
         topic, group, queue_id = _split_queue(key)
         if offset is None:
             self.take_reset(group, topic, queue_id)
@@ -427,7 +429,7 @@ class ConsumerOffsets:
     # -- on disk ---------------------------------------------------------------------------------------
 
     def file_text(self) -> Iterator[str]:
-        """``consumerOffset.json``, piece by piece; resets that no pull has followed yet are OrbitMQ's own."""
+        """``consumerOffset.json``, piece by piece; its table of pending resets is OrbitMQ's own."""
         version = body_text(self.version, "\n\t")
         parts: list[tuple[str, Iterable[tuple[str, str]] | str]] = [
             ("dataVersion", version),

@@ -18,7 +18,7 @@ def pretty(value: Any) -> bytes:
 
 
 def pretty_value(value: Any, newline: str) -> str:
-    """The same as text, for use inside a file: ``newline`` is a line end and the present indent."""
+    """JSON like that of :func:`pretty`, as text inside a file: ``newline`` is a line end and the indent."""
     parts: list[str] = []
     _write(value, newline, parts.append)
     return "".join(parts)
@@ -51,7 +51,7 @@ def _key(key: str | int) -> str:
 
 
 def body_text(body: Body, newline: str) -> str:
-    """``body`` as text in a pretty file; written for tables of many thousand bodies.
+    """``body`` as text in a pretty file; fast, for tables of many thousand bodies.
 
     Args:
         newline: a line end and the indent of the line in which the body begins.

@@ -1,4 +1,4 @@
-"""How the members of a group get a topic's messages, pulling or popping (MessageRequestModeManager)."""
+"""Whether the members of a group pull or pop a topic's messages (MessageRequestModeManager)."""
 
 from __future__ import annotations
 

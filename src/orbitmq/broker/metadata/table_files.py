@@ -1,7 +1,7 @@
 """The broker's tables on disk: ``config/<table>.json`` as RocketMQ writes them, and their ``.bak``.
 
 A change that a caller waits for goes to the change journal: one write for all waiting callers. The table
-files are written some seconds later with all changes since; then the journal's entries are no longer needed.
+files are written some seconds later with all changes so far; then the journal's entries are removed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 RETRY_SECONDS = 5.0
-# A disk that refuses is tried again every few seconds; that is logged once a minute.
+# A write that the disk refuses is tried again every few seconds, and logged once a minute.
 FAILURES_LOGGED_SECONDS = 60.0
 # How many entries are encoded before the event loop gets time for other work: about 0.2 ms.
 SLICE_ENTRIES = 64
 
 
-# A number as a key, as fastjson writes it, at the start of a line, which no text can contain. With quotes it
-# becomes standard JSON, which is read several times as fast.
+# A number as a key, as fastjson writes it, at the start of a line: JSON texts contain no line breaks. With
+# quotes it becomes standard JSON, which is read several times as fast.
 _BARE_KEY = re.compile(rb"(\n\s*)(-?[0-9]+):")
 
 
@@ -52,10 +52,10 @@ class _File:
     Attributes:
         changes, durable: how many changes there were, and how many of them are on disk.
         dirty: live values that are not on disk, by table and key.
-        on_the_way, folding: values that are being written now, to the journal and to the file.
+        on_the_way, folding: values that are being written to the journal and to the file.
         stale: whether the file lacks a change.
         after: files whose changes must be on disk before later ones of this file.
-        private: whether only this user may read it.
+        private: whether only the broker's own user may read it.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Persistence:
             table: the name of the table in the change feed, and of its file.
             parts: other names of the change feed whose changes belong in this file.
             after: tables whose changes must be on disk before later changes of this one.
-            private: only this user may read the file.
+            private: whether only the broker's own user may read the file.
         """
         stored = self._stored[table] = _File(table, source, after=tuple(after), private=private)
         self._by_table.update(dict.fromkeys((table, *parts), stored))
@@ -128,7 +128,7 @@ class Persistence:
             self._changed.set()
 
     def note_version(self, table: str) -> None:
-        """The version of ``table`` changed but no key: its file is rewritten soon."""
+        """Note that the version of ``table`` changed without a key: its file is rewritten soon."""
         stored = self._by_table.get(table)
         if stored is not None:
             stored.stale = True
@@ -163,7 +163,7 @@ class Persistence:
         async with self._writing:
             if durable():
                 return  # the previous flush has written these changes too
-            self._wanted.update(dict.fromkeys(files))  # or failed to
+            self._wanted.update(dict.fromkeys(files))  # again, if the previous flush has failed
             for name in list(self._wanted):
                 self._wanted.update((before.name, None) for before in self._before(self._stored[name]))
             together = [self._stored[name] for name in self._wanted]
@@ -233,7 +233,7 @@ class Persistence:
             await asyncio.wait({working})
         except asyncio.CancelledError:
             await asyncio.wait({working})
-            # When the disk refused, the next flush says so: the changes are still unsaved.
+            # If the disk refused, the next flush raises that: the changes are still unsaved.
             working.exception()
             raise
         working.result()
@@ -256,11 +256,11 @@ class Persistence:
         """Write every table file that lacks a change, then drop the journal's entries.
 
         Returns:
-            False when the disk refused one; that is logged.
+            False when the disk refused a file, which is logged.
         """
         async with self._folding:
             files = [stored for stored in self._stored.values() if stored.stale]
-            # Tables that must be written first are in their files by then, without the journal.
+            # In the order of their dependencies: a table that must be on disk first is in its file by then.
             files.sort(key=lambda stored: len(self._earlier(stored)))
             async with self._writing:
                 numbers = self._journal.rotate()
@@ -277,7 +277,7 @@ class Persistence:
             return True
 
     async def _drop(self, numbers: list[int]) -> None:
-        """Remove journal files; a file that stays does no harm: the table files are known to be newer."""
+        """Remove journal files. One that stays does no harm: the table files are recorded as newer."""
         async with self._writing:
             try:
                 await self._in_thread(self._journal.remove, numbers)
@@ -367,7 +367,7 @@ class Persistence:
             stored = self._by_table.get(change.table)
             if stored is not None and change.sequence > holds[stored.name]:
                 self._restore(change)
-                # The first writing of the tables drops the journal, so the file has to be rewritten with it.
+                # The first write of the tables drops the journal, so this file has to be rewritten too.
                 stored.stale = True
         self._events.publish(TablesRead())
         for stored in self._stored.values():
@@ -375,7 +375,7 @@ class Persistence:
             stored.durable = stored.changes
         self._loaded = True
         if newest:
-            # These journal files are dropped with the first writing of the tables; new ones are begun.
+            # These journal files are dropped with the first write of the tables; new ones are begun.
             self._changed.set()
 
     def _restore(self, change: FeedEntry) -> None:

@@ -85,7 +85,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         return config is not None and config.order
 
     def is_system(self, topic: str) -> bool:
-        """Whether the name is reserved, in every cluster or by this broker's names."""
+        """Whether the name is reserved: in every cluster, or as this broker's or its cluster's name."""
         return topic in self._own_system_topics or reserved.is_system_topic(topic)
 
     def system_topics(self) -> list[str]:
@@ -134,7 +134,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
     def create_if_absent(
         self, topic: str, queues: int, *, perm: int = _READ_WRITE, order: bool = False, sys_flag: int = 0
     ) -> TopicConfig:
-        """The topic's config; a missing topic is made first: retry, dead letter and other inner topics."""
+        """The config of an inner topic (retry, dead letter and others); a missing topic is made first."""
         known = self._table.get(topic)
         if known is None:
             known = _topic(topic, queues, perm)
@@ -165,7 +165,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """
         config.attributes = self.attributes_after(config)
         known = self._table.get(config.topic_name)
-        # The time in the received config is not used: it may be another broker's.
+        # ``made_at`` of the received config is not used: it may be another broker's.
         config.made_at = known.made_at if known is not None else self._made_now(config.topic_name)
         if known != config:
             self._put(config.topic_name, config)
@@ -174,7 +174,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """Forget a topic; ``False`` when there was no such topic.
 
         A topic that is not in the table may still have queues, popped messages and the like: the log restores
-        them if the topic's deletion was not completely on the disk. So all parts are told to delete them.
+        them if the topic's deletion was not completely on the disk. So the event is published in any case.
         """
         known = super().delete(name)
         if not known:
@@ -219,7 +219,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
 
 
 def _check(topic: str, plain: Mapping[str, Any]) -> None:
-    """See ``check_obeyed``; attributes that are kept but have no effect are only logged."""
+    """Check a topic's attributes with ``check_obeyed``; those that have no effect here are only logged."""
     attributes = plain.get("attributes") or {}
     check_obeyed(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
     tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)

@@ -1,4 +1,4 @@
-"""The figures that are counted as things happen."""
+"""Writes the metrics of events that the broker counts when they happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long administrators wait for a topic or a group to be made."""
+"""Measures how long administrators' requests that create topics or groups take."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CreationTimes:
         self._topics = topics
 
     def around(self, _code: int, handler: Handler) -> Handler:
-        """``handler``, with its time noted."""
+        """``handler``, with the time noted that each call takes."""
 
         def timed(connection: ServerConnection, command: Command) -> Answer:
             return self._timed(handler, connection, command)

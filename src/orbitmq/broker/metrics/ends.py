@@ -1,6 +1,6 @@
-"""Where the queues of topics end and what they got, read once in a scrape for all groups that read the topic.
+"""The ends of topics' queues and the messages that topics got, read once in a scrape for all reading groups.
 
-What was computed from the ends of a topic need not be computed again as long as nothing was put into it.
+Numbers computed from the ends of a topic are computed again only after the topic got messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TypeCounts(NamedTuple):
     """The messages of one type that a topic got since the start.
 
     Attributes:
-        sizes: bytes of their records.
+        sizes: the sizes of their records in bytes.
     """
 
     message_type: str
@@ -31,13 +31,13 @@ class TypeCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """The ends of a topic's queues, and what it got.
+    """The ends of a topic's queues, and the messages that it got.
 
     Attributes:
         all: the ends of the queues that are read or written.
-        readable: the ends of those that are read.
-        messages: the sum of ``all``: the messages that the topic ever got.
-        taken: what it got since the start: normal messages, and those of each other type that there were.
+        readable: the ends of the queues that are read.
+        messages: the sum of ``all``: how many messages the topic ever got.
+        taken: its messages since the start: normal messages, and those of each other type that it got.
     """
 
     all: Sequence[int]
@@ -64,12 +64,12 @@ class TopicEnds:
         self.changed: set[str] = set()
 
     def begin(self) -> None:
-        """Begin a scrape: read all ends anew, and forget topics that the last scrape did not ask for."""
+        """Begin a scrape: read all ends anew, and forget topics that the last scrape did not read."""
         self._before, self._now = self._now, {}
         self.changed = set()
 
     def of(self, topic: str) -> TopicTotals:
-        """The ends as of this scrape; :data:`NOTHING` for a topic that does not exist."""
+        """A topic's ends in this scrape; :data:`NOTHING` for a topic that does not exist."""
         found = self._now.get(topic)
         if found is None:
             config = self._topics.get(topic)
@@ -88,7 +88,7 @@ class TopicEnds:
 
 
 def _taken(counts: Sequence[int]) -> Sequence[TypeCounts]:
-    """What a topic got, by the counts of its types one behind the other; empty counts: nothing."""
+    """The messages that a topic got, from the counts of its types one behind the other; empty: none."""
     found = []
     for number, name in enumerate(MESSAGE_TYPES):
         begin = number * layout.TYPE_WIDTH

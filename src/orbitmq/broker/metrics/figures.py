@@ -26,7 +26,7 @@ from orbitmq.wire.command import Language
 from orbitmq.wire.versions import name_of
 
 REMOTING: Final = "remoting"
-# RocketMQ's thread pools, shown as empty: our handlers have no request queues.
+# RocketMQ's thread pools, shown as empty: OrbitMQ's handlers have no request queues.
 PROCESSORS: Final = (
     "send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat", "lite_pull",
     "transaction", "consumer_manager", "admin", "reply",
@@ -66,7 +66,7 @@ class Figures:
     """Reads figures that the broker counts for other purposes already.
 
     Args:
-        status: give the brokerStatus lines of attached parts; grows while parts are attached.
+        status: functions that return attached parts' lines of brokerStatus; grows while parts are attached.
 
     Attributes:
         process: the figures of the process.

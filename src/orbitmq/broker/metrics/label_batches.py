@@ -11,7 +11,7 @@ class LabelBatches:
     """The labels of series that are written in batches, mostly the same ones at each scrape.
 
     Args:
-        names: of the labels.
+        names: the names of the labels.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -33,5 +33,5 @@ class LabelBatches:
         return found
 
     def end(self) -> None:
-        """End a scrape: forget the batches that it did not need."""
+        """End a scrape: forget the batches that it did not use."""
         del self._batches[self._number :]

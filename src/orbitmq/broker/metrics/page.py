@@ -13,7 +13,7 @@ PARTS_PER_TURN = 10
 
 
 class MetricsPage:
-    """Reads the figures for a scrape; requests meanwhile get the same text."""
+    """Reads the figures for a scrape; requests that arrive meanwhile get the same text."""
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape

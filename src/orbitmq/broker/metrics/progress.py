@@ -1,4 +1,4 @@
-"""How far groups are in the topics that they read: lag, messages in flight, the times of the oldest ones.
+"""How far groups are in the topics that they read: lag, messages in flight, times of the oldest messages.
 
 A scrape computes only what has changed since the last one. The message at which a group stands may lie far
 back in the log: such messages are loaded in a thread, so that the event loop waits for no disk.
@@ -15,9 +15,9 @@ from orbitmq.broker.metrics.read_topics import ReadBatch, ReadTopic
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# This much of the end of the log was written lately, so the operating system mostly has it in memory.
+# The size of the end of the log that was written lately: the operating system mostly has it in memory.
 HOT_BYTES = 64 * 1024 * 1024
-# Most times in each of two tables. A full one replaces the older one: times that no scrape uses are lost.
+# How many times each of two tables holds. A full table replaces the older one; times unused since are lost.
 MAX_TIMES = 20_000
 # Popped queues that are looked at in one turn of the event loop.
 DEALT_PER_TURN = 5_000
@@ -72,7 +72,7 @@ class GroupProgress:
         """Begin a scrape.
 
         Args:
-            queues: whether the numbers of single queues are asked for.
+            queues: whether the scrape shows the numbers of single queues.
         """
         holds = self._store.min_commit_log_offset, queues
         moved = self._offsets.take_moved()
@@ -117,7 +117,7 @@ class GroupProgress:
     def _changed(self, batch: ReadBatch) -> Sequence[int]:
         """The indexes in the batch of the topics whose numbers have to be computed."""
         for source in batch.retries:
-            self._ends.of(source)  # those of other topics were read before
+            self._ends.of(source)  # the ends of other topics were read before
         if self._all or not batch.known:
             return range(len(batch.topics))
         changed, moved, dealing = self._ends.changed, self._moved, self._dealing
@@ -134,7 +134,8 @@ class GroupProgress:
         ]
 
     def _queues(self, each: ReadTopic) -> list[ConsumedQueue]:
-        """The group's progress in each queue, without the times; of all queues only if they are asked for."""
+        """The group's progress in each queue, without the times; queues without lag only if queues are
+        shown."""
         offsets, group, key = self._offsets, each.row.consumer_group, each.key
         ends, is_retry, is_dealt = (
             self._ends.of(each.source).readable,

@@ -1,4 +1,4 @@
-"""Which groups read which topics: as their members subscribe, else as their offsets say.
+"""Which groups read which topics: by their members' subscriptions, or else by their offsets.
 
 A group that pops reads two topics: the topic itself, and the retry topic through which its failed messages
 come again. RocketMQ shows both under the topic's name and tells them apart by the label ``is_retry``.
@@ -42,7 +42,7 @@ class ReadTopic(NamedTuple):
     """A group and a topic that it reads.
 
     Attributes:
-        source: the topic whose queues the group reads; empty: the retry topic is not there yet.
+        source: the topic whose queues the group reads; empty: the retry topic does not exist yet.
         key: ``source@group``.
     """
 

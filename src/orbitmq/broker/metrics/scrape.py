@@ -20,8 +20,8 @@ class Scrape:
     """Writes a broker's figures, with pauses for the event loop's other work.
 
     Args:
-        reasons: gives why the broker is not ready.
-        serving: tells whether the broker's parts work.
+        reasons: returns why the broker is not ready.
+        serving: returns whether the broker's parts work.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Scrape:
     async def text(self) -> Exposition:
         """The figures as Prometheus's text."""
         limit = self._config.metrics_series
-        # One place is for the series that says that some were left out.
+        # One series is kept free for the one that shows that others were left out.
         text = Exposition(self._labels(), limit - 1)
         await self._write(text, limit)
         return text

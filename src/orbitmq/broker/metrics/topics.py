@@ -33,12 +33,12 @@ from orbitmq.wire import pop_info
 # Counters that are read in one turn of the event loop.
 NUMBERS_PER_TURN: Final = 1000
 _TAKEN: Final = ("topic", "message_type", "is_system")
-# The series of a topic's sizes of one type: each bound, above all of them, their sum and their number.
+# The series of a topic's sizes of one type: each bound, above all bounds, the sum and the number.
 _SIZE_SERIES: Final = len(SIZE_BOUNDS) + 3
 
 
 class Topics:
-    """Reads ends of queues, offsets of groups, and what the statistics counted."""
+    """Reads ends of queues, offsets of groups, and counters of the statistics."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Topics:
         self._bytes_labels = LabelBatches(Row._fields)
         self._in_labels = LabelBatches(_TAKEN)
         self._size_labels = LabelBatches(_TAKEN)
-        # Labels of topics that got messages, and the sizes of these.
+        # Labels of topics that got messages, and the messages' sizes.
         self._sizes: list[tuple[tuple[str, ...], Histogram]] = []
 
     async def write(self, text: Exposition, serving: Callable[[], bool]) -> None:

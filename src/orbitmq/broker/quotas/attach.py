@@ -11,7 +11,7 @@ from orbitmq.broker.quotas.table import QuotaTable
 
 
 def attach(host: Host) -> Attachment:
-    """The table, its handlers, and the meter that the broker's doors ask while there are quotas."""
+    """Attach the table, its handlers, and the meter that the broker's doors use while there are quotas."""
     s = host.services
     quotas = Quotas()
     table = QuotaTable(s.runtime.clock, s.feed, s.events, s.metadata.save, quotas)

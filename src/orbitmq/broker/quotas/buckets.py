@@ -60,8 +60,8 @@ class Kept:
     """A quota with what is left of it.
 
     Attributes:
-        inward, outward: the rates of bytes and of messages.
-        counted: for requests, and for answers.
+        inward, outward: the buckets of bytes and of messages, for requests and for answers.
+        counted: the pauses because of requests, and those because of answers.
     """
 
     quota: Quota

@@ -37,13 +37,13 @@ class Meter:
     """Applies the quotas to requests and answers.
 
     Attributes:
-        quotas: of this broker.
+        quotas: the quotas of this broker.
     """
 
     def __init__(self, clock: Clock, quotas: Quotas) -> None:
         self._clock = clock
         self.quotas = quotas
-        # By metered connection, the user who made its last request that was checked.
+        # For each metered connection, the user of its last checked request.
         self._users: dict[ServerConnection, str] = {}
 
     def look(self, connection: ServerConnection) -> None:
@@ -60,11 +60,11 @@ class Meter:
             self._users.pop(connection, None)
 
     def gone(self, connection: ServerConnection) -> None:
-        """A connection has closed."""
+        """Forget a connection that has closed."""
         self._users.pop(connection, None)
 
     def came(self, connection: ServerConnection, command: Command, *, signed: bool) -> None:
-        """A request arrived.
+        """Count a request that has arrived.
 
         Args:
             signed: whether its keys or certificate were checked; if not, the user that it names is ignored.
@@ -88,7 +88,7 @@ class Meter:
         self._take(connection, keys, len(body), messages, out=False)
 
     def sent(self, connection: ServerConnection, command: Command) -> None:
-        """A command is sent to the client."""
+        """Count a command that is sent to the client."""
         body = command.body or b""
         if not command.flag & FLAG_RESPONSE and not body:
             return
@@ -109,7 +109,7 @@ class Meter:
             connection.rest(pause_s)
 
     def use(self, keys: Sequence[Key], size: int, messages: int, *, out: bool) -> float:
-        """Count bytes and messages of a client; returns for how many seconds it is not to be read."""
+        """Count bytes and messages of a client; returns for how many seconds not to read from it."""
         now, longest, of = self._clock.monotonic(), 0.0, keys[0]
         for key in keys:
             wait = self.quotas.take(key, now, size, messages, out=out)

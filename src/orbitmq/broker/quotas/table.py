@@ -64,7 +64,7 @@ class QuotaTable(Component):
         """Set a quota, or remove it if it has no limit.
 
         Raises:
-            RemotingError: INVALID_PARAMETER, it names the field and what is expected.
+            RemotingError: INVALID_PARAMETER, the remark names the field and what is expected.
         """
         key = _key(quota)
         removed = not any(quota.limits)

@@ -37,7 +37,7 @@ class ProgressTable:
         self._feed = feed
         self._file = CheckFile(runtime, f"{config.store_path_root_dir}/config/timercheck")
         self._saved = TimerProgress()
-        # The file is read when the progress is first used, once the queues are there: not with the tables.
+        # The file is read at the first use of the progress, not with the tables: reading it needs the queues.
         self._file_is_known = True
         self.told = False
         self._version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
@@ -79,7 +79,7 @@ class ProgressTable:
         self._version = version
 
     def tables_read(self) -> None:
-        """The table has an earlier run's progress, from file and journal; timercheck may be newer."""
+        """Have ``timercheck`` read at the next use: it may be newer than the table from file and journal."""
         self._file_is_known = False
 
     def _read_file(self) -> None:
@@ -90,7 +90,7 @@ class ProgressTable:
         known = self._version
         if found is not None and (not known.counter or found[0].version.is_newer_than(known)):
             self._version, self._saved = found[0].version, found[1]
-        # Places after the log's end at recovery: file and table mean other messages, which a crash has lost.
+        # Behind the log's end at recovery, file and table mean other messages, which a crash has lost.
         recovered = self._store.recovered
         own_end = min([0 if recovered is None else recovered.end_offset, *self._store.cuts])
         self._saved = self._within(self._saved, own_end)
@@ -106,7 +106,7 @@ class ProgressTable:
         return progress.within(high, end)
 
     def _place_behind(self, taken: int) -> int:
-        """Where in the commit log the messages before an offset of the timer topic end."""
+        """The commit log offset at which the messages before an offset of the timer topic end."""
         entry = self._store.entry(TOPIC, 0, taken - 1) if taken > 0 else None
         return entry[0] + entry[1] if entry is not None else 0
 
@@ -127,7 +127,7 @@ class ProgressTable:
     def _slot_of(self, lost: LoggedDelivery) -> int | None:
         """The slot in which a message waited, or an earlier time; ``None``: it is no timer.
 
-        A delivery that names no message was made by a broker that may cut waits elsewhere.
+        A delivery without the place of its message was made by a broker that may cut waits at other times.
         """
         if lost.level not in (TIMER, ROLLED) or not lost.out_ms:
             return None
@@ -140,15 +140,15 @@ class ProgressTable:
         return (timer and timer.cut_ms) or lost.enqueued_ms
 
     def cut(self, _cut: LogCut) -> None:
-        """The end of the log was set aside: the next messages stored there are not delivered yet.
+        """Drop progress behind the end of a log that was cut: messages stored there later are not delivered.
 
-        The version stays: this progress is not newer than what the master knows.
+        The version stays the same: this progress is not newer than the master's.
         """
         self.saved = self.load()
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def write(self, progress: TimerProgress) -> None:
-        """Write the progress, and tell other brokers.
+        """Write the progress, and report it to the change feed for other brokers.
 
         Raises:
             OSError: the disk refused.
@@ -163,12 +163,12 @@ class ProgressTable:
         await self._file.close()
 
     def _apply(self, _key: str, value: dict[str, Any] | None) -> None:
-        """Another broker delivers, or has delivered: join its progress with ours."""
+        """Join this broker's progress with that of another broker, which delivers or has delivered."""
         if value is None:
             return
         own, told = self.saved, TimerProgress.from_plain(value)
         if own.before >= 0 or told.before >= 0:
-            # RocketMQ's broker sends no place of the log: look it up, if ours has one to compare.
+            # A RocketMQ broker sends no place in the log: it is looked up if there is one to compare.
             own, told = (self._within(one, self._store.end) for one in (own, told))
         self.saved = own.joined(told)
         self.told = True
@@ -180,12 +180,12 @@ class ProgressTable:
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _is_further(self, _key: str, value: dict[str, Any] | None) -> bool:
-        """Whether another broker's progress has deliveries unknown here."""
+        """Whether another broker's progress has deliveries that this one lacks."""
         return value is not None and not self.saved.covers(TimerProgress.from_plain(value))
 
     @property
     def check(self) -> Check:
-        """The numbers that GET_TIMER_CHECK_POINT answers with."""
+        """The numbers in the answer to GET_TIMER_CHECK_POINT."""
         return check_of(self.saved, self.version)
 
     def file_text(self) -> Iterator[str]:

@@ -45,7 +45,7 @@ class Recall:
         self._timers = timers
 
     async def recall(self, topic: str, handle: str, group: str, born_host: tuple[str, int]) -> str:
-        """Take back the message that ``handle`` names; returns its unique id when that is stored.
+        """Take back the message that ``handle`` names; returns its unique id when the recall is stored.
 
         Raises:
             RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver the

@@ -7,14 +7,14 @@ from orbitmq.broker.timers.units import SECOND_MS
 
 
 class Recalled:
-    """Recalled keys by second: a recall may have come under a higher precision than its message, and have an
-    earlier slot."""
+    """Recalled keys by second: if ``timerPrecisionMs`` was changed, a recall may have an earlier slot than
+    its message."""
 
     def __init__(self) -> None:
         self._keys: dict[int, set[str]] = {}
 
     def note(self, recall: Timer) -> None:
-        """The slot of a recall has begun."""
+        """Note a recall whose slot has begun."""
         if recall.deletes is not None:
             self._keys.setdefault(recall.out_ms // SECOND_MS, set()).add(recall.deletes)
 
@@ -23,7 +23,7 @@ class Recalled:
         return timer.key in self._keys.get(timer.out_ms // SECOND_MS, ())
 
     def pass_by(self, out_ms: int) -> None:
-        """The slot of this time has ended: forget its recalls."""
+        """Forget the recalls of the slot of this time, which has ended."""
         self._keys.pop(out_ms // SECOND_MS, None)
 
     def forget(self) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from array import array
 
-# Counters in the filter; with as many messages as counters, half of the searches for absent messages say
-# "may".
+# Counters in the filter; with as many messages as counters, half of the searches for absent messages answer
+# "may be here".
 PLACES = 1 << 18
 
 
 class Rolling:
-    """Counts messages by the hash of their key, so that a search can say that a message is not among them.
+    """Counts messages by the hash of their key, so that a search can rule out that a message was added.
 
-    A million of them cost no more than one: 1 MiB, and nothing while there were none.
+    The counters take 1 MiB for any number of messages, and nothing before the first one.
     """
 
     def __init__(self) -> None:
@@ -42,5 +42,5 @@ class Rolling:
         return self._counts is not None and self._counts[key_hash % PLACES] > 0
 
     def may_have(self, key_hash: int) -> bool:
-        """Whether a message with this key may be among them."""
+        """Whether a message with this key may have been added."""
         return bool(self._nameless) or self._has_named(key_hash)

@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 LOOK_MS = 1000
 # How often the progress moves with the clock while no message is due.
 IDLE_NOTE_MS = 30_000
-# How much a recall takes of the timer topic before it searches.
+# How many slices of the timer topic are read before the search for a recalled message.
 CATCH_UP_SLICES = 16
 
 
 class TimerService(Component):
-    """Moves messages from the timer topic to where they belong, each when it is due.
+    """Moves messages from the timer topic to their own topics, each when it is due.
 
     One task takes messages that arrive in the timer topic, and delivers in the order of the due times. The
     progress follows when the delivered messages are stored.
@@ -90,17 +90,18 @@ class TimerService(Component):
         # The progress in memory; :attr:`written` follows it.
         self._progress = TimerProgress()
         self._save_at_ms = 0
-        self._unsettled = Unsettled()  # by mark; messages too late for their time break the order
+        self._unsettled = Unsettled()  # by mark; messages that arrived after their due time break the order
         # The progress that may be written once this many messages are settled and the timer log is on the
         # device up to a position.
         self._snapshot: tuple[int, int, TimerProgress] | None = None
         self._snapshot_at_ms = 0
         self._retry_at_ms = 0
         self._ready = False
-        # Whether there may be deliveries that the progress lacks, and the places of those found.
+        # Whether there may be deliveries that the progress lacks.
         self._unknown = False
         # Whether deliveries from before a crash were searched for.
         self._searched = False
+        # Places of messages whose deliveries were found in the log.
         self._already: set[int] = set()
         self._last = -1  # the mark of the last message that was handed over
         self._wake = asyncio.Event()
@@ -136,12 +137,12 @@ class TimerService(Component):
                 await self._save_last()
             elif self._unsettled.handed:
                 await self._save_handed()
-            # Other brokers may deliver before this one leads again: the marks of now must not be written
+            # Other brokers may deliver before this one leads again: marks noted so far must not be written
             # after that.
             self._unsettled.clear()
             await self.written.close()
             if own and not self._log.empty:
-                # The written progress, not the messages handed over: the disk may have refused these.
+                # By the written progress, not by the messages handed over: the disk may have refused these.
                 await self._threads.run(
                     self.pending.hand_over, self._files, self._wheel_path, self.written.saved
                 )
@@ -151,7 +152,7 @@ class TimerService(Component):
         self.pending.close()
 
     def _save_settled(self) -> None:
-        """At a change of role, write the deliveries: no other log shows messages that went elsewhere."""
+        """Write the deliveries at a change of role: this log does not show those to other masters."""
         self._unsettled.settle()
         if self._log.synced < self._log.end:
             return
@@ -173,7 +174,7 @@ class TimerService(Component):
         self._save_settled()
 
     async def _save_last(self) -> None:
-        """Write that every message due by now is delivered, if all are.
+        """Write the progress, up to now if every message due by now is delivered.
 
         Raises:
             OSError: the disk refused.
@@ -307,7 +308,7 @@ class TimerService(Component):
         await self._pauses.for_disk(last)
 
     def _look_at_clock(self, now: int) -> None:
-        """After the clock was set back: no message may be lost or repeated."""
+        """Begin a new mark if the clock was set back, so that no message is lost or repeated."""
         if now < due_of(self._progress.done):
             log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
             self._progress = self._progress.set_back(now)
@@ -316,7 +317,7 @@ class TimerService(Component):
         """Hand the first message to the sink; ``None``: there is no message to deliver.
 
         Raises:
-            RemotingError: not now; the message stays the first one.
+            RemotingError: the sink refuses the message for now; it stays the first one.
         """
         record = record_at(self._store, place_of(first))
         properties = forms.properties_of(record) if record is not None else {}
@@ -355,10 +356,10 @@ class TimerService(Component):
         return handed
 
     def _is_recalled(self, timer: forms.Timer, *, rolls: bool) -> bool:
-        """Whether this is a recall or a recalled message: another group's master knows of no recalls."""
+        """Whether this is a recall or a recalled message; neither is sent to another group's master."""
         if not rolls:
             return timer.deletes is not None or self.pending.is_recalled(timer)
-        # A recalled message must not be stored again: by its new slot, the recall would be forgotten.
+        # A recalled message must not be stored again: the recall is forgotten before its new slot begins.
         if timer.deletes is None and self.pending.is_recalled(timer):
             return True
         return not self._sink.own and self.pending.find(timer, self._progress) is Found.RECALLED
@@ -411,7 +412,7 @@ class TimerService(Component):
         if self._snapshot is None:
             return
         if self._unsettled.settled < self._snapshot[0]:
-            # If another group refuses one message, the messages that it takes must not wait for that one.
+            # If another group's master refuses one message, the deliveries of others must still be saved.
             if not self._sink.own and self._clock.now_ms() - self._snapshot_at_ms >= RETRY_AFTER_MS:
                 self._save_around()
             return

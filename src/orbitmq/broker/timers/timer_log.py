@@ -1,7 +1,7 @@
 """The timer log on disk: a unit of 52 bytes for each message, in the order of the timer topic (TimerLog).
 
 It is derived from the commit log: units missing or torn after a crash are made again from the timer topic.
-Only ``config/timercheck`` waits until it is on the device, because a Java broker makes no unit again.
+Only ``config/timercheck`` waits until the log is on the device, because a Java broker makes no unit again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Fields: TypeAlias = tuple[Any, ...]
 
 
 def _valid(units: list[Fields], newest: int, log_end: int) -> tuple[int, int, int]:
-    """How many units from the first one on are valid, the last one's message, and the latest slot time."""
+    """How many units from the first one on are valid, the place of the last valid one's message, and the
+    latest slot time of these units."""
     latest_ms = 0
     for number, (size, _, magic, written_ms, delay_ms, physical, _, _, _) in enumerate(units):
         if size != UNIT_BYTES or not 0 < magic <= 15 or not newest < physical < log_end:
@@ -214,7 +215,7 @@ class TimerLog:
         """Write the units that were appended.
 
         Raises:
-            OSError: the disk refused; it is tried again with the next call.
+            OSError: the disk refused; the next call tries again.
         """
         while self._unwritten:
             position, piece = self._unwritten[0]
@@ -261,7 +262,7 @@ class TimerLog:
         self._segments[start].pwrite(UNIT.pack(*unit), position - start)
 
     def sync(self) -> None:
-        """Bring the files to the device, in a thread.
+        """Bring the files to the device; called in a thread.
 
         Raises:
             OSError: the disk refused.

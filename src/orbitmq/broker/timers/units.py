@@ -16,11 +16,11 @@ SLOT = struct.Struct(">qqqii")
 DEFAULT, ROLL, DELETE = 1, 2, 4
 # Apache's wheel: seven days of slots, twice.
 WHEEL_SLOTS = 2 * 7 * 86400
-# The most time that one round of it covers (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
+# How many slots ahead of the present one a wait may reach in it (TIMER_WHEEL_TTL_DAY, TIMER_BLANK_SLOTS).
 MAX_AHEAD_SLOTS = 7 * 86400 - 60
 WHEEL_BYTES = WHEEL_SLOTS * SLOT.size
-# The longest slot that timerPrecisionMs allows. All others divide it, so no slot crosses the end of its
-# second, whatever the precision was when a message was stored, and whatever it is now.
+# The longest slot that timerPrecisionMs allows. All other lengths divide it, so no slot crosses the end of
+# its second, whatever the precision was when a message was stored.
 SECOND_MS = 1000
 
 # OrbitMQ's use of bytes that Apache reserves and writes as 0: this mark, how many ms after its slot's time
@@ -75,7 +75,7 @@ def unit_bytes(
 
 
 def reserved_bytes(behind_ms: int, key_hash: int) -> int:
-    """The reserved bytes of our units: Apache's broker does not look at them."""
+    """The reserved bytes of OrbitMQ's units, which Apache's broker ignores."""
     return _MARK << 48 | behind_ms << 32 | key_hash
 
 
@@ -85,7 +85,7 @@ def latest_ms(out_ms: int) -> int:
 
 
 def due_ms(out_ms: int, extra: int) -> int:
-    """The first millisecond of a message's delivery; for a unit of Apache's broker, the latest it can be."""
+    """The due time of a unit's message in ms; for a unit of Apache's broker the latest possible one."""
     return out_ms + (extra >> 32 & 0xFFFF) if extra >> 48 == _MARK else latest_ms(out_ms)
 
 
@@ -95,7 +95,7 @@ def hash_of(extra: int) -> int | None:
 
 
 def roll_ms(out_ms: int, now_ms: int, window_ms: int, precision_ms: int) -> int:
-    """The slot in which a message due behind the window waits first (TimerMessageStore.doEnqueue).
+    """The slot in which a message due beyond the window waits first (TimerMessageStore.doEnqueue).
 
     If little would be left for the next wait, it is cut at half a window, so that the last wait is not short.
     """

@@ -10,7 +10,7 @@ class ValidLogEnd:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._end: int | None = None  # ``None``: unknown here, ask the store's recovery
+        self._end: int | None = None  # ``None``: the end that the store's recovery found
         self._cuts_seen = 0
 
     @property
@@ -19,7 +19,7 @@ class ValidLogEnd:
         return len(self._store.cuts) > self._cuts_seen
 
     def ends_at(self, place: int) -> None:
-        """From now on other brokers may put messages behind this place."""
+        """Set the end: from now on other brokers may write behind this place."""
         self._end = place
 
     def end(self) -> int:

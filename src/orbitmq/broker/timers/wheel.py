@@ -26,7 +26,7 @@ class Wheel:
     """Slots by number: time divided by the precision.
 
     A slot names the newest of its units; each unit names the one before it. So the memory does not grow with
-    the number of messages, but with the number of minutes in which one is due.
+    the number of messages, but with the number of minutes in which messages are due.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Wheel:
         return None
 
     def numbers(self, first: int, ends: Sequence[int]) -> list[int]:
-        """How many messages wait before each of these slots, from the one before or from ``first`` on."""
+        """How many messages wait before each slot of ``ends``, from the end before it or ``first`` on."""
         found = [0] * len(ends)
         for number in range(first // SLOTS_IN_BLOCK, ends[-1] // SLOTS_IN_BLOCK + 1):
             block = self._blocks.get(number)

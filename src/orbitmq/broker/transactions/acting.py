@@ -29,10 +29,10 @@ _SLICE = 128
 
 
 class HalfEscape(Component):
-    """Hands each half message that has no end to the sink, once, when its own timeout has passed.
+    """Hands each half message that has not ended to the sink, once, when its own timeout has passed.
 
-    No producer is asked here: the broker that takes the message asks it (behaviours TX-02 to TX-06). A half
-    message not stored elsewhere when this broker stops acting stays with the returned master.
+    This broker checks no transaction: the broker that takes the half message does (behaviours TX-02 to
+    TX-06). A half message not stored elsewhere when this broker stops acting stays with the returned master.
     """
 
     name = "open transactions of the master"

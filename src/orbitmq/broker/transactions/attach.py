@@ -18,7 +18,7 @@ PER_TURN = 200
 
 
 def attach(host: Host) -> Attachment:
-    """Half messages, their ends and check-backs; also those of a lost master."""
+    """Attach half messages, their ends and check-backs, also for a lost master."""
     s = host.services
     queue, escaped = HalfQueue(s.store, s.offsets), EscapedHalves(s.feed)
     transactions = Transactions(

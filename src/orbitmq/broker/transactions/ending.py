@@ -1,4 +1,4 @@
-"""Ending transactions for their producers, whatever protocol they speak."""
+"""Ends transactions for producers of any protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EndingTransactions:
         self._counters = counters
 
     def end(self, request: EndTransactionRequest, *, exact: bool = False) -> bool:
-        """Commit or roll back; wait for :meth:`safe` to know that the end is on the disk.
+        """Commit or roll back; :meth:`safe` returns when the end is on the disk.
 
         Args:
             exact: whether topic and message id of the request must also be those of the half message.

@@ -1,4 +1,4 @@
-"""Half messages that a broker has brought to another group's master while it acted for its own master."""
+"""Half messages that a broker has stored at another group's master while it acted for its own master."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class EscapedHalves:
         return iter(sorted(self._offsets))
 
     def add(self, offset: int) -> None:
-        """The half message at this offset belongs to another broker now."""
+        """Note that the half message at this offset belongs to another broker."""
         self._offsets[offset] = None
         self._feed.changed(ESCAPED_HALVES, str(offset), 1)
 
     def remove(self, offset: int) -> None:
-        """The marks of this half message and all its copies are on the device."""
+        """Remove an offset: the marks of its half message and of all copies are on the device."""
         if offset in self._offsets:
             del self._offsets[offset]
             self._feed.changed(ESCAPED_HALVES, str(offset), None)
 
     def cut(self, end: int) -> None:
-        """The half queue was cut at ``end``: messages stored there later are other ones."""
+        """Remove the offsets from ``end`` on, where the half queue was cut: other messages will get them."""
         for offset in [offset for offset in self._offsets if offset >= end]:
             self.remove(offset)
 

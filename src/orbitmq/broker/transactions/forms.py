@@ -20,14 +20,14 @@ from orbitmq.wire.errors import RemotingError
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
-# The most bytes of a half message's properties: its copies get additions.
+# The most bytes of a half message's properties: its copies have more properties.
 MAX_HALF_PROPERTIES_BYTES = MAX_PROPERTIES_BYTES - 100
 
 
 def is_prepared(message: NewMessage, properties: Mapping[str, str]) -> bool:
     """Whether a send is the first half of a transaction (SendMessageProcessor.sendMessage).
 
-    Clients before 4.6.1 leave the mark on messages that they send back for a retry.
+    Clients before 4.6.1 leave TRAN_MSG on messages that they send back for a retry.
     """
     if properties.get(property_names.TRANSACTION_PREPARED, "").lower() != "true":
         return False
@@ -40,8 +40,8 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
     Raises:
         PropertiesTooLongError: the properties are too long with the names of topic and queue.
     """
-    # A place from earlier would name another half message, a count from earlier would end the checks early. A
-    # half message handed on by another broker keeps its count of checks, but not its place.
+    # Left from an earlier send, the place would name another half message, and the count would end the checks
+    # early. A half message handed on by another broker keeps its count of checks, but not its place.
     stale = {property_names.TRANSACTION_PREPARED_QUEUE_OFFSET}
     if property_names.REAL_TOPIC in properties:
         stale.add(property_names.TRANSACTION_CHECK_TIMES)
@@ -64,7 +64,7 @@ def half_message(message: NewMessage, properties: Mapping[str, str]) -> NewMessa
 
 
 def final_message(record: Record, properties: Mapping[str, str]) -> tuple[NewMessage, dict[str, str]]:
-    """The message that consumers get, and the properties by which hooks judge it.
+    """The message that consumers get, and its properties as the append hooks get them.
 
     As in RocketMQ the stored properties still name the transaction and the real topic and queue
     (EndTransactionProcessor.endMessageTransaction).
@@ -123,7 +123,7 @@ def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 
 def discarded(record: Record, properties: Mapping[str, str]) -> NewMessage:
-    """The discarded form of a half message whose producer was asked too often."""
+    """The form for the discard topic of a half message that was checked too often."""
     return copied(record, properties, reserved.TRANS_CHECK_MAX_TIME_TOPIC, 0, encoded=record.properties)
 
 
@@ -132,11 +132,11 @@ def _again(record: Record, properties: Mapping[str, str]) -> NewMessage:
 
 
 def question(record: Record, properties: Mapping[str, str], offset: int, physical_offset: int) -> bytes:
-    """The body of CHECK_TRANSACTION_STATE: the half message as its producer knows it.
+    """The body of CHECK_TRANSACTION_STATE: the half message under its real topic and queue.
 
     Args:
-        offset: where the half message is now in the half queue.
-        physical_offset: where it is in the commit log.
+        offset: the present offset of the half message in the half queue.
+        physical_offset: its present place in the commit log.
     """
     return encode_record(
         replace(
@@ -163,7 +163,7 @@ def has_immunity(properties: Mapping[str, str]) -> bool:
 
 
 def checks_so_far(properties: Mapping[str, str]) -> int:
-    """How often its producer has been asked about a half message."""
+    """How often a half message has been checked at its producers."""
     return max(0, _whole(properties.get(property_names.TRANSACTION_CHECK_TIMES)) or 0)
 
 
@@ -186,7 +186,7 @@ def op_messages(
     """Marks for finished half messages, as messages of the op topic.
 
     Args:
-        offsets: of the finished messages in the half queue.
+        offsets: the finished messages' offsets in the half queue.
         limit_bytes: a body that has reached this size is closed (transactionOpMsgMaxSize).
     """
     properties = _encoded({property_names.TAGS: REMOVE_TAG, property_names.WAIT: "true"})
@@ -220,7 +220,7 @@ def op_messages(
     return made
 
 
-# The offset of an op message and the highest half offset that it marks.
+# An op message, and the highest half offset that it marks.
 OpMessage = tuple[NewMessage, int]
 
 

@@ -1,4 +1,4 @@
-"""Unfinished half messages, and when to ask about them (no I/O).
+"""Unfinished half messages, and when to check them (no I/O).
 
 The half queue is read from front to back. Messages before :attr:`HalfTable.next_offset` were read: they are
 pending or finished. A later message may be finished already: usually a transaction ends before the queue was
@@ -21,11 +21,11 @@ class Half:
     """An unfinished half message.
 
     Attributes:
-        offset: in the half queue.
-        physical_offset: in the commit log.
+        offset: its offset in the half queue.
+        physical_offset: its offset in the commit log.
         origin: its own offset, or that of the half message that this one is a copy of.
         unique_id: its UNIQ_KEY; only for log lines, since users may give it twice.
-        due_ms: when to ask its producer, or to ask again.
+        due_ms: when to check it at a producer.
         topic: the topic it goes to when it is committed.
     """
 
@@ -72,7 +72,7 @@ class HalfTable:
 
     @property
     def progress(self) -> int:
-        """All half messages before this offset are finished."""
+        """The offset before which all half messages are finished."""
         order = self._order
         while order and order[0] not in self._pending:
             heapq.heappop(order)
@@ -91,7 +91,7 @@ class HalfTable:
         """Add an unfinished half message.
 
         Returns:
-            The offset of the half message that this one is a copy of, if that one was unfinished until now:
+            The offset of the half message that this copy replaces, if that message was unfinished until now:
             its mark, which follows the copy in the log, was lost in a crash. It is finished from now on.
         """
         superseded = None
@@ -132,7 +132,7 @@ class HalfTable:
         return None if offset in self._finished else offset
 
     def finish(self, offset: int) -> None:
-        """The transaction has ended, or its half message was moved elsewhere."""
+        """Count a half message as finished: its transaction has ended, or it was moved elsewhere."""
         if offset >= self.next_offset:
             self._ahead.add(offset)
         half = self._pending.pop(offset, None)
@@ -151,7 +151,7 @@ class HalfTable:
             del self.by_topic[topic]
 
     def replace(self, old: Half, new: Half) -> None:
-        """A half message was copied to the end of the queue; ``new`` is its copy."""
+        """Finish a half message that was copied to the end of the queue, and add ``new``, the copy."""
         self.finish(old.offset)
         self.admit(new)
 
@@ -186,7 +186,7 @@ class HalfTable:
 
 
 class MarkProgress:
-    """Finds the op offset from which marks must be read to know which half messages are finished.
+    """Computes the op offset from which marks must be read to find out which half messages are finished.
 
     Args:
         first: the first op offset that is read.
@@ -198,7 +198,7 @@ class MarkProgress:
         self._runs: deque[tuple[int, int]] = deque()
 
     def note(self, op_offset: int, highest: int) -> None:
-        """The op message at ``op_offset`` marks half offsets up to ``highest``."""
+        """Note that the op message at ``op_offset`` marks half offsets up to ``highest``."""
         self._runs.append((op_offset + 1, highest))
         if len(self._runs) > MAX_MARKS:
             runs = list(self._runs)

@@ -1,4 +1,4 @@
-"""Reads the half queue and the op queue: which half messages are not ended, according to the log."""
+"""Reads the half queue and the op queue, to find the half messages that have not ended."""
 
 from __future__ import annotations
 
@@ -95,23 +95,23 @@ class HalfQueue:
         return decode_record(found.body) if found.status is GetStatus.FOUND else None
 
     def origin(self, offset: int) -> int:
-        """The offset of the original of the half message at an offset, mostly the same."""
+        """The offset of the original of the half message at an offset; usually the same offset."""
         record = self.half(offset)
         return offset if record is None else forms.origin(offset, decode_properties(record.properties))
 
     async def origins(self, offsets: Iterable[int]) -> set[int]:
-        """:meth:`origin` of each."""
+        """The offsets of the originals of half messages, see :meth:`origin`."""
         return {self.origin(offset) async for offset in in_slices(offsets, ORIGINS_PER_TURN)}
 
     def cut(self) -> None:
-        """The log was cut: a progress behind the end would skip messages stored there later."""
+        """Set back a progress behind the end of a log that was cut: it would skip messages stored there."""
         for topic in (HALF, OP):
             end = self._store.max_offset(topic, 0)
             if (self._offsets.query(GROUP, topic, 0) or 0) > end:
                 self._offsets.commit(GROUP, topic, 0, end)
 
     def reopen(self, log_end: int) -> None:
-        """The log will end at ``log_end``: half messages ended only by marks behind that are open again.
+        """Reopen half messages that only marks behind ``log_end`` have ended: the log will be cut there.
 
         The broker whose log has a transaction's mark has its messages. A broker that took over the progress
         but not the mark would never check the transaction.
@@ -129,7 +129,7 @@ class HalfQueue:
         """Commit the progress of both queues when all records that it relies on are on the device.
 
         Args:
-            all_marked: every finished half message has its mark in the log.
+            all_marked: whether every finished half message has its mark in the log.
 
         Returns:
             Whether a progress was committed: that of this call, or of an earlier one.
@@ -146,7 +146,7 @@ class HalfQueue:
         return True
 
     def _commit(self, topic: str, offset: int) -> None:
-        """Commit a progress that has changed; a broker without transactions shows no transaction group."""
+        """Commit a progress that has changed, so that a broker without transactions lists no such group."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):
             self._offsets.commit(GROUP, topic, 0, offset)
 
@@ -155,7 +155,7 @@ class HalfReader:
     """Reads the half queue from front to back into a table, each message with the time when it is due.
 
     Args:
-        hold_ms: each is due at the latest this long after it was stored; ``None``: no such limit.
+        hold_ms: a message is due at the latest this long after it was stored; ``None``: no such limit.
         superseded: called with the offset of each half message whose copy is in the log, but not its mark.
 
     Attributes:
@@ -180,7 +180,7 @@ class HalfReader:
         self.elsewhere: set[int] = set()
 
     async def read_new(self) -> None:
-        """Read new half messages. Those that are not stored any more count as ended."""
+        """Read new half messages. Messages that are not stored any more count as ended."""
         steps = 0
         while self.table.next_offset < self._queue.end:
             if not self.table.skip():
@@ -212,7 +212,7 @@ class HalfReader:
         return until if self._hold_ms is None else min(until, record.store_timestamp + self._hold_ms)
 
     def immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
-        """Until when no producer is asked about a message whose producer chose that time."""
-        # The clock of a producer may be ahead of ours.
+        """Until when a half message is not checked, if its producer chose that time."""
+        # The clock of a producer may be ahead of this broker's.
         begin = min(record.born_timestamp, record.store_timestamp)
         return begin + forms.immunity_ms(properties, self._config.transaction_timeout_ms)

@@ -121,7 +121,7 @@ class Transactions(Component):
         self._halves = HalfReader(queue, config, HOLD_MS, self._mark)
         self._unmarked: list[int] = []
         self._marking = False
-        # The future place of the next marks, or why they were not put; ends of transactions await it.
+        # The result of putting the next marks, or why they were not put; ends of transactions await it.
         self._marked: asyncio.Future[PutResult | RemotingError] | None = None
         self._loading = False
         self._tell = _Summary()
@@ -140,7 +140,8 @@ class Transactions(Component):
     async def _load(self) -> None:
         """Load the known progress, and the marks behind it.
 
-        While the disk refuses marks, only this table has them, and no other broker writes the log.
+        Nothing is loaded while the disk refuses marks: only the table in memory has them, and no other broker
+        writes the log.
         """
         self._loading = True
         try:
@@ -158,17 +159,17 @@ class Transactions(Component):
 
     @property
     def half_messages(self) -> Mapping[str, int]:
-        """How many half messages are unfinished, by topic; some of the last second's are missing."""
+        """How many half messages are unfinished, by topic, without some of those from the last second."""
         return self._halves.table.by_topic
 
     def log_cut(self) -> None:
-        """The log was cut: transactions ended by marks not yet written may be open again."""
+        """Drop marks that are not written yet: the log was cut, and their transactions may be open again."""
         self._unmarked.clear()
 
     # -- the first half ----------------------------------------------------------------------------------
 
     def prepare(self, message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
-        """Append hook: a prepared message becomes a half message.
+        """The append hook that turns a prepared message into a half message.
 
         Raises:
             RemotingError: NO_PERMISSION with ``rejectTransactionMessage``; SYSTEM_BUSY, too many transactions
@@ -194,7 +195,7 @@ class Transactions(Component):
     # -- the end -----------------------------------------------------------------------------------------
 
     def end(self, request: EndTransactionRequest, *, exact: bool = False) -> bool:
-        """Commit or roll back; :meth:`marked` returns when that is on the disk.
+        """Commit or roll back; :meth:`marked` returns when the mark of the end is put.
 
         Args:
             exact: whether topic and message id of the request must also be those of the half message.
@@ -239,7 +240,7 @@ class Transactions(Component):
         return True
 
     def marked(self) -> Awaitable[PutResult | RemotingError]:
-        """Where the marks of all transactions that have ended are put, behind the final messages.
+        """Wait until the marks of all transactions that have ended are put, behind the final messages.
 
         Returns:
             The last mark, or why the marks have to wait: in that case a broker that starts again checks these
@@ -262,7 +263,7 @@ class Transactions(Component):
     def _check_end(
         self, request: EndTransactionRequest, record: Record, properties: Mapping[str, str]
     ) -> None:
-        """The checks of EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback."""
+        """Refuse an end as EndTransactionProcessor.checkPrepareMessage and rejectCommitOrRollback do."""
         group = properties.get(property_names.PRODUCER_GROUP)
         if group != request.producer_group:
             raise NoTransactionError(
@@ -408,7 +409,7 @@ class Transactions(Component):
         self._finish(half.offset)
 
     def _renew(self, half: Half, record: Record, properties: dict[str, str], due_ms: int) -> Half:
-        """Copy a half message to the end of its queue, where the progress does not wait for it."""
+        """Copy a half message to the end of its queue, so that the progress does not wait for it."""
         properties[property_names.TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.origin)
         self._schedule_marks()
         result = self._append.put_many([messages.renewed(record, properties)])
@@ -432,17 +433,17 @@ class Transactions(Component):
         )
         body = messages.question(record, properties, half.offset, half.physical_offset)
         producers = self._clients.producers(group)
-        # Each check of a transaction asks another producer of the group.
+        # Each check of a transaction goes to another producer of the group.
         first = half.origin + messages.checks_so_far(properties)
         for at in range(len(producers)):
-            # If a producer's connection has just closed, ask the next one.
+            # If a producer's connection has just closed, try the next producer.
             with suppress(TransportError):
                 producers[(first + at) % len(producers)].peer.oneway(header.command(body))
                 return
         self._tell.warn(f"no producer of group {group} is there to be asked", half.unique_id)
 
     def _note_progress(self) -> None:
-        """Commit the progress; once its marks are durable, forget the half messages that a slave escaped."""
+        """Commit the progress; when its marks are durable, remove half messages that a slave handed on."""
         if self._queue.note(self._halves.table, self._halves.marks, all_marked=not self._unmarked):
             handed_on, self._handed_on = self._handed_on, []
             for offset in handed_on:

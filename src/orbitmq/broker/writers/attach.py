@@ -9,7 +9,7 @@ from orbitmq.broker.writers.fences import Writers
 
 
 def attach(host: Host) -> Attachment:
-    """Bound connections and their fences."""
+    """Attach bound connections and their fences."""
     s = host.services
     writers = Writers(s.role, s.feed, s.metadata.save)
     s.events.subscribe(ConnectionClosed, lambda event: writers.connection_closed(event.connection))

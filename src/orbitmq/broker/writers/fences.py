@@ -59,7 +59,7 @@ class WriterFence:
         return WriterFence(epoch.run, turns)
 
     def plain(self) -> dict[str, Any]:
-        """The fence as JSON holds it."""
+        """The fence in plain JSON types."""
         return {"run": self.run, "turns": {str(part): turn for part, turn in self.turns.items()}}
 
     @staticmethod
@@ -130,10 +130,10 @@ class Writers(Component):
                 connection.abort()
                 self.connection_closed(connection)
         await self._written(WRITERS)
-        self._check_role()  # otherwise the present master may not know the fence
+        self._check_role()  # after a change of role the present master may lack the fence
 
     def connection_closed(self, connection: ServerConnection) -> None:
-        """The connection closed: its binding ends."""
+        """End the binding of a connection that has closed."""
         self._bound.pop(connection, None)
 
     def _check_role(self) -> None:
