@@ -73,7 +73,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The address by which name servers and clients know this broker, host:port."""
+        """This broker's address for name servers and clients, host:port."""
         return joined(self.config.broker_ip1, self.port)
 
     async def start(self) -> None:

@@ -127,7 +127,7 @@ class Durability(Component):
         gates: the first gate that is behind gives the status of a late answer.
         written: writes the messages put so far, which may release answers; returns the end of the log's
             files. A sender whose message the disk refuses, so that it is behind that end, gets
-            SERVICE_NOT_AVAILABLE: a "late" status would say that the message is stored.
+            SERVICE_NOT_AVAILABLE: a "late" status would mean that the message is stored.
         answered: called with how many ms the oldest of the answers released together had waited.
 
     Attributes:
@@ -273,7 +273,7 @@ class Durability(Component):
         self._answered(int((self._monotonic() - oldest) * 1000))
 
     def abandon(self) -> None:
-        """Give up the waiting answers: none may say that its message is safe."""
+        """Give up the waiting answers: none of them may report its message as safe."""
         while self._waiting:
             _, _, _, _, give_up = self._waiting.popleft()
             self._gone += 1

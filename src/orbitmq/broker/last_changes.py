@@ -1,9 +1,9 @@
 """When each key of a table was changed or deleted last: of two brokers' changes the later one counts.
 
 The record is one number: the milliseconds since the epoch at the broker that made the change, or one more
-than the highest number that this broker knew, if that is higher. So a change made by a broker that knew
-another change is later than it, whatever the clocks say. Clocks decide only between two changes of one key
-that were made while neither broker knew of the other's. No I/O.
+than the highest number that this broker had, if that is higher. So a change made by a broker that had
+received another change is later than that one, whatever the clocks say. Clocks decide only between two
+changes of one key of which neither broker had received the other's. No I/O.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ class NameServers(Component):
         self._client = client_of(self._runtime, self._config)
 
     async def route(self, topic: str, age_s: float, *, failed_s: float = 0.0) -> TopicRouteData:
-        """The topic's route, from the first name server that knows the topic.
+        """The topic's route, from the first name server that has it.
 
         Args:
-            age_s: the name servers are asked again if their last answer is this old.
+            age_s: the route is fetched again if the name servers' last answer is this old.
             failed_s: the same for an answer without a route.
 
         Raises:

@@ -291,7 +291,7 @@ class Registration(Component):
         """Find out whether the name server has this broker's table, and what it does with partial tables."""
         if not server.whole:
             response = await self._request(server, self._version_query())
-            # A name server that does not know the request gets the whole table.
+            # A name server that does not support the request gets the whole table.
             same = response.code == ResponseCode.SUCCESS and not _says_changed(response)
             if not same:
                 self._forget(server)
@@ -341,7 +341,7 @@ class Registration(Component):
             cluster_name=self._config.broker_cluster_name,
             ha_server_addr=self.ha_address,
             broker_id=self._config.broker_id,
-            # Only a broker that also sends light heartbeats may ask for the short timeout (NR-01).
+            # Only a broker that also sends light heartbeats may request the short timeout (NR-01).
             heartbeat_timeout_millis=(
                 self._config.broker_not_active_timeout_ms if self._config.enable_slave_acting_master else None
             ),

@@ -2,7 +2,7 @@
 
 A broker stamps its own changes, and keeps the stamp of a change received from another broker. The stamp
 travels with the change: over the link and into the change journal. Numbers only grow, also across brokers: if
-the broker that made one of two changes of a term knew the other, its change has the higher number.
+the broker that made one of two changes of a term had received the other, its change has the higher number.
 
 Only one broker stamps in a term. A slave, which also takes offsets that a client commits there, gives its
 own changes the term in which it led last. If it never led, they have no stamp: any change of its leader is
@@ -56,7 +56,7 @@ class Stamps:
     """The stamps of one broker's tables. A deleted key keeps the stamp of its deletion.
 
     Args:
-        leads: whether this broker leads, acts or is fenced: then the highest term that it knows is its own.
+        leads: whether this broker leads, acts or is fenced: then the highest term in its stamps is its own.
     """
 
     def __init__(self, leads: Callable[[], bool] = lambda: True) -> None:

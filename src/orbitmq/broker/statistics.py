@@ -217,7 +217,7 @@ class Rates:
         self._samples: deque[tuple[float, tuple[int, ...]]] = deque(maxlen=_RATE_SPANS[-1] + 1)
 
     def sample(self, now: float, *totals: int) -> None:
-        """Note the totals at the time ``now`` (monotonic seconds), in the order of the numbers above."""
+        """Note the totals at ``now`` (monotonic seconds), in the order of :attr:`PUT` to :attr:`MISSED`."""
         self._samples.append((now, totals))
 
     def per_second(self, which: int, span: int) -> float:

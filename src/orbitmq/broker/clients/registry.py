@@ -257,7 +257,7 @@ class ClientManager(Component):
             self._drop_consumer(group, peer, notify=True)
 
     def expire(self) -> int:
-        """Close the connections of clients without a heartbeat for the time limit; returns how many."""
+        """Close the connections of clients whose last heartbeat is too old; returns how many."""
         oldest = self._clock.now_ms() - self._expire_ms
         silent = 0
         while self._to_check and self._to_check[0][0] < oldest:

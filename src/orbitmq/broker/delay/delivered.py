@@ -1,7 +1,7 @@
 """Deliveries of delayed messages, found in the log: each names the place of the message that it delivers.
 
 A delayed or timer message that is delivered, and a long timer wait that is stored again, carries the property
-``DELIVERY_OF``: a place in the log and the broker name of that log. So the records alone tell which messages
+``DELIVERY_OF``: a place in the log and the broker name of that log. So the records alone show which messages
 were delivered since a saved progress, and which in a tail of the log that is to be set aside.
 RocketMQ's broker writes no such property: its delivery is recognized (DL-07), but not which message it
 delivers. It also copies the property of an older delivery into a message that a consumer sends back, so the

@@ -14,7 +14,7 @@ from orbitmq.runtime.seam import Clock
 from orbitmq.wire.bodies.topic import DataVersion
 
 _AHEAD = "aheadTable"
-# How many messages of a level are noted as delivered ahead of its progress; others come again (ES-14).
+# How many deliveries of a level are noted ahead of its progress; further ones are repeated (ES-14).
 MAX_AHEAD = 1000
 
 
@@ -141,7 +141,7 @@ class DelayProgress:
         return self._places.get(level, LevelProgress())
 
     def _is_news(self, key: str, value: list[Any] | int | None) -> bool:
-        """Whether a progress has deliveries that this one lacks: brokers of one name deliver the same log."""
+        """Whether another broker's progress has deliveries that this one lacks: both deliver from one log."""
         known, told = self._known(_level(key)), _place(value)
         return told.offset > known.offset or not set(_from(known.offset, told.ahead)) <= set(known.ahead)
 

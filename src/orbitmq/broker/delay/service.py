@@ -283,7 +283,7 @@ class ScheduleService(Component):
             log.error("the delayed message at %d cannot be read: %s", physical, error)
             return None
         topic, queue_id = self._real_places.of(properties)
-        # The message keeps its properties; an added one names the message that waited (DL-06, DL-09).
+        # The message keeps its properties; an added property names the place where it waited (DL-06, DL-09).
         value = delivery_of(record.physical_offset, self._broker_name)
         properties[property_names.DELIVERY_OF] = value
         encoded = with_property(record.properties, property_names.DELIVERY_OF, value)

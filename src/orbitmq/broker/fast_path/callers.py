@@ -16,7 +16,7 @@ _CALLER_BYTES: Final = 1_000
 class SignedCallers:
     """Callers by user and address: a rule may count for some addresses only.
 
-    A caller that is forgotten is closed: the next request of its user goes to the gate, and makes a new one.
+    A caller that is forgotten is closed: the next request of its user goes to the gate, and to a new caller.
     """
 
     def __init__(self) -> None:

@@ -4,8 +4,7 @@
 Plain sends (single and batch) and plain pulls that find messages are done here completely: the header is
 scanned, the record built in the store's write batch, the response encoded. Whatever is not plain (a delay, a
 transaction, an unknown topic, nothing to pull, anything odd in the frame) is left to the ordinary handlers,
-in order: :meth:`FastFrames.feed` stops at that frame and says so. The fast path never decides on an error
-itself.
+in order: :meth:`FastFrames.feed` stops at that frame. The fast path never answers with an error itself.
 
 Typed in ``frames.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. While it works
 it touches no Python object: topics and permitted pulls are rows of integer tables, updated from outside.
@@ -130,7 +129,7 @@ class FastFrames:
     def feed(self, buffer: Readable, start: int, end: int, born: Readable) -> int:
         """Work on whole frames from ``start``; returns the position behind the last one that was handled.
 
-        :attr:`reason` says why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
+        :attr:`reason` is why it stopped: DONE (only an unfinished frame is left), ORDINARY (the frame up to
         :attr:`frame_end` is for the ordinary handlers), NEED_ROOM (see ``Sends.need_code``),
         DRAIN (take the outputs), NEED_INDEX (see ``Pulls.need_slot``), PARK (the frame is a pull that waits,
         see ``Pulls.park_row``), IN_PLACE (the body of the last answer in ``now`` is in ``Lookup.spans``).

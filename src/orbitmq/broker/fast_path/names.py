@@ -93,7 +93,7 @@ class FieldTable:
 
 
 class NameTable:
-    """Rows of numbers found by name; the first two columns say where the name is and how long.
+    """Rows of numbers found by name; the first two columns hold the place and the length of the name.
 
     A row keeps its place for good. Changes come one at a time from outside, and cost the same at any size.
 

@@ -265,8 +265,8 @@ class Pulls:
         """Find many bytes of records that are contiguous in the log; ``False``: copy them instead."""
         if self.lookup.find_entry(slot, offset) != READ_FOUND:
             return False
-        # Assume that all records are as long as the first: then most pulls, of a few messages, are looked up
-        # once.
+        # An estimate by the length of the first record: most pulls, those of a few messages, are then spared
+        # the second search.
         if min(max_count, last - offset) * self.lookup.entry_size < IN_PLACE_BYTES:
             return False
         found = self.lookup.find_spans(slot, offset, last, max_count, max_bytes)

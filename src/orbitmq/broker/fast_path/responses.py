@@ -193,7 +193,7 @@ class Responses:
 
         Args:
             lowest, highest: offsets of the queue; ``following``: the offset of the next pull.
-            in_place: the body is elsewhere, and is sent after the bytes that :meth:`take` gives.
+            in_place: whether the body is elsewhere, and is sent after the bytes that :meth:`take` returns.
         """
         if cython.compiled:
             out = cython.address(self.view[0])

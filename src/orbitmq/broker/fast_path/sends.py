@@ -298,7 +298,7 @@ class Sends:
         return HANDLED
 
     def _batch_size(self, buf: Readable, at: int, end: int, name_length: int, born_length: int) -> int:
-        """Bytes that the items need as records, and ``batch_count``; 0 when one of them is not plain."""
+        """The bytes that the items need as records; sets ``batch_count``. 0: an item is not plain."""
         count = 0
         size = 0
         while at < end:

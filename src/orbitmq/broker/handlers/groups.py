@@ -76,7 +76,7 @@ class GroupTableHandlers(HandlerFamily):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All groups; in pages if the request has one of the fields for pages, as from 5.x peers."""
         groups = self._groups
-        # A request for all groups may have fields, too: those of its signature.
+        # Only these fields mean pages: a request for all groups may have the fields of a signature.
         if not command.ext.keys().isdisjoint(("groupSeq", "dataVersion", "maxGroupNum")):
             header = headers.GetAllSubscriptiongroupConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None

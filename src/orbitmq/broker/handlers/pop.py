@@ -69,13 +69,13 @@ class PopHandlers(HandlerFamily):
         return {RequestCode.POP_MESSAGE: self.pop}
 
     def pop(self, connection: ServerConnection, command: Command) -> Answer:
-        """Answer with messages, or wait for them for the request's ``pollTime``."""
+        """Answer with messages, or wait for messages as long as the request's ``pollTime``."""
         now = self._clock.now_ms()
         command.ext.setdefault("bornTime", str(now))
         header = headers.PopMessageRequest.from_ext(command.ext)
         born = header.born_time or now
         way_ms = connection.clock.way_ms(born, now)
-        # A client whose request arrives this much later than its wait has given up.
+        # The client of a request that was on its way for longer than its wait, and this margin, has given up.
         if way_ms > header.poll_time + LATE_MS:
             return command.reply(
                 ResponseCode.POLLING_TIMEOUT,
@@ -150,7 +150,7 @@ def _acknowledged(command: Command, missed: Missed) -> Command:
     if not missed:
         return command.reply()
     count = sum(map(len, missed.values()))
-    # A header field of OrbitMQ's own: RocketMQ does not say which acknowledgements failed.
+    # A header field of OrbitMQ's own: RocketMQ's response does not show which acknowledgements failed.
     ext = {pop_info.MISSED: pop_info.encode_missed(missed)}
     return command.reply(ResponseCode.SUCCESS, f"acks: {count} messages are not in flight", ext)
 

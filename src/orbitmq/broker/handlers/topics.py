@@ -90,7 +90,7 @@ class TopicTableHandlers(HandlerFamily):
     async def all_configs(self, _connection: ServerConnection, command: Command) -> Command:
         """All topics; in pages if the request has one of the fields for pages, as from 5.x peers."""
         topics = self._topics
-        # A request for all topics may have fields, too: those of its signature.
+        # Only these fields mean pages: a request for all topics may have the fields of a signature.
         if not command.ext.keys().isdisjoint(("topicSeq", "dataVersion", "maxTopicNum")):
             header = headers.GetAllTopicConfigRequest.from_ext(command.ext)
             version = bodies.DataVersion.decode(header.data_version.encode()) if header.data_version else None

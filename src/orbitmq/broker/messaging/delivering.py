@@ -33,7 +33,7 @@ DELIVERIES_PER_TURN = 256
 SETTLE_MS = 200
 # The pause after a temporary refusal; RocketMQ waits 10 s (DL-04).
 RETRY_AFTER_MS = 1000
-# A service logs such refusals once in this time, however many messages they concern.
+# A service logs temporary refusals once in this time, however many messages they concern.
 COMPLAIN_EVERY_S = 60.0
 # The pause after an unexpected error; the service itself never ends.
 AFTER_ERROR_SECONDS = 10.0

@@ -133,7 +133,7 @@ class DeliverySink:
             properties: the message's, decoded.
 
         Raises:
-            RemotingError: it is refused; :func:`is_not_now` tells whether a later try can succeed.
+            RemotingError: the message is refused; :func:`is_not_now`: whether a later try can succeed.
         """
         if not self._role.leads:
             # Checked for each message: a process that was frozen may have lost the right meanwhile.

@@ -1,6 +1,6 @@
 """Moving a group to other offsets (AdminBrokerProcessor.resetOffset, Broker2Client.resetOffset).
 
-The offset table alone cannot do it: the target comes from the store, and old consumers have to be notified.
+The offset table alone is not enough: the target comes from the store, and old consumers have to be notified.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEWEST = -1
 
 
 class GroupReset:
-    """Moves groups, and copies the offsets of one to another."""
+    """Moves groups to other offsets, and copies the offsets of one group to another."""
 
     def __init__(
         self,

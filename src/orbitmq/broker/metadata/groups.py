@@ -21,7 +21,7 @@ from orbitmq.wire.errors import RemotingError
 
 log = logging.getLogger(__name__)
 
-# Bit of a forbidden value that means "must not read" (PermName.INDEX_PERM_READ).
+# The bit of a group's forbidden value for a topic that forbids reading (PermName.INDEX_PERM_READ).
 FORBID_READ = reserved.PERM_READ
 _SEPARATOR = "@"
 

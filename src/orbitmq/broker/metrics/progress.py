@@ -17,7 +17,7 @@ from orbitmq.store import MessageStore
 
 # The size of the end of the log that was written lately: the operating system mostly has it in memory.
 HOT_BYTES = 64 * 1024 * 1024
-# How many times each of two tables holds. A full table replaces the older one; times unused since are lost.
+# How many times each of two tables holds. A full table replaces the older one, whose unused times are lost.
 MAX_TIMES = 20_000
 # Popped queues that are looked at in one turn of the event loop.
 DEALT_PER_TURN = 5_000

@@ -1,7 +1,7 @@
 """Which groups read which topics: by their members' subscriptions, or else by their offsets.
 
-A group that pops reads two topics: the topic itself, and the retry topic through which its failed messages
-come again. RocketMQ shows both under the topic's name and tells them apart by the label ``is_retry``.
+A group that pops reads two topics: the topic itself, and the retry topic through which failed messages are
+delivered again. RocketMQ shows both under the topic's name, with different values of the label ``is_retry``.
 """
 
 from __future__ import annotations

@@ -411,8 +411,8 @@ class Acknowledging:
     def _end_of(self, topic: str, queue_id: int, offset: int) -> int:
         """The log offset up to which the disk must have the log before an answer about a message is sent.
 
-        A redelivery that the disk loses in a crash is stored again, even if a client was already told that it
-        is acknowledged.
+        A redelivery that the disk loses in a crash is stored again, even if a client has already acknowledged
+        it and got the answer.
         """
         if not topic.startswith(reserved.RETRY_PREFIX):
             return 0

@@ -241,7 +241,7 @@ class CheckPoints:
     def early(self, key: str, receipt: Receipt, invisible_ms: int, offsets: Iterable[int]) -> bool:
         """Keep acknowledgements whose check point may still arrive; returns whether they were kept.
 
-        A consumer that popped from the Java broker acknowledges to this one while the check point still lies
+        A consumer that popped from a Java broker acknowledges at this broker while the check point still lies
         among the timer messages.
 
         Args:

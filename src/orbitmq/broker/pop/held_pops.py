@@ -16,7 +16,7 @@ Place: TypeAlias = tuple[str, str, int]
 
 
 class Looked(Enum):
-    """What a waiting pop did when it was called to look again."""
+    """The result of another try of a waiting pop."""
 
     WAITS = auto()
     ANSWERED = auto()
@@ -85,7 +85,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
         return True
 
     def look_at(self, place: Place, waiter: PopWaiter, time_ms: int) -> None:
-        """Let a waiter look again at the time when a queue becomes free."""
+        """Let a waiting pop try again at ``time_ms``, when a queue becomes free."""
         self.look_in(place, waiter, time_ms - self._clock.now_ms())
 
     def _watch_all(self, topic: str, queues: Iterable[int]) -> None:

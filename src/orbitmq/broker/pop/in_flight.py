@@ -37,7 +37,7 @@ class PopDelivery:
         foreign: a RocketMQ broker dealt the messages out, so acknowledgements may arrive a moment later.
         leaving: its messages are being put into another topic: it is too late to acknowledge them.
         dead: its messages were given up and go to the topic of the dead letters.
-        why_dead: the reason, and the client that gave them up; known only in this process.
+        why_dead: the reason, and the client that gave them up; kept only in memory.
         owner: the client that keeps the messages invisible while it works on them; empty: the deadline holds.
     """
 

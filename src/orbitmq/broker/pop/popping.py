@@ -118,7 +118,7 @@ class Popping:
             RemotingError: the group may not read it.
         """
         check_leads(self._role)
-        # RocketMQ looks at the topic first here, and at the group first for pulls (MO-10).
+        # For pops RocketMQ checks the topic first, for pulls the group (MO-10).
         self._metadata.check_readable(what)
         found = self._metadata.readable_topic(topic, queue_id if queue_id >= 0 else None, what)
         self._metadata.reading_group(group)

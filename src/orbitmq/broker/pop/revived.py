@@ -1,4 +1,4 @@
-"""Finds messages in flight whose redelivery is in the log already, after a crash before that was noted.
+"""Finds messages in flight whose redelivery is already in the log: a crash came before that was noted.
 
 The search reads all redeliveries since the oldest overdue one. That may take long, so it is done in slices.
 """

@@ -90,7 +90,8 @@ class TimerInspection:
         """The body of GET_TIMER_METRICS.
 
         Args:
-            detailed: add messages due by minute and the oldest late message, unlike Apache's broker.
+            detailed: whether to add what Apache's broker does not have: the messages due by minute, and the
+                oldest late message.
         """
         now = self._clock.now_ms()
         waiting = self._timers.pending.waiting

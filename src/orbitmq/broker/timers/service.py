@@ -273,7 +273,7 @@ class TimerService(Component):
             self._try_to_save(self._save_snapshot)
 
     async def _take_arrived(self) -> bool:
-        """Look at all messages that the timer topic has now: a recall must be known before its message."""
+        """Read all messages that the timer topic has now: a recall must be read before its message is due."""
         end = self.pending.position + self.pending.behind
         try:
             while self.pending.position < end:

@@ -34,7 +34,7 @@ class EndingTransactions:
             exact: whether topic and message id of the request must also be those of the half message.
 
         Returns:
-            Whether the transaction has ended: not if its producer does not know the outcome yet.
+            Whether the transaction has ended; ``False``: its producer has not decided yet.
 
         Raises:
             NoTransactionError: the request names no transaction that can be ended.
@@ -56,7 +56,7 @@ class EndingTransactions:
         To be called in the same turn of the event loop as :meth:`end`; what it returns is awaited later.
 
         Raises:
-            RemotingError: the mark of the end was not put yet: after a crash, the producer is asked again.
+            RemotingError: the mark of the end is not put yet: a crash would have the transaction checked.
             StoreClosedError: whether the end survives is unknown.
         """
         return self._settled(self._transactions.marked())

@@ -12,8 +12,8 @@ from orbitmq.broker.metadata.pretty import file_text
 class EscapedHalves:
     """The escaped messages' offsets in the half queue, until these are marked there; ``escapedHalves.json``.
 
-    An acting master writes nothing into its log, so it cannot make a mark. The table travels with the
-    other tables: the returning master marks these half messages, and asks no producer about them.
+    An acting master writes nothing into its log, so it cannot make a mark. The table is sent with the other
+    tables: the returning master marks these half messages, and does not check them.
 
     The table needs no limit of its own. Half messages get into the log only at the master, which refuses
     more than ``MAX_UNFINISHED`` open ones. An acting master adds unmarked ones from its log, each offset

@@ -81,7 +81,7 @@ class HalfTable:
     # -- reading the queue -------------------------------------------------------------------------------
 
     def skip(self) -> bool:
-        """Whether the message at :attr:`next_offset` can be skipped: it is finished, or known as a copy."""
+        """Whether the message at :attr:`next_offset` can be skipped: it is finished, or was added before."""
         if self.next_offset in self._ahead:
             self._ahead.discard(self.next_offset)
             return True
@@ -117,8 +117,8 @@ class HalfTable:
             origin: as in :class:`Half`.
 
         Returns:
-            Its own offset, that of its latest copy, or None when it is known to be finished. An old half
-            message that is no longer known counts as unfinished, as in RocketMQ.
+            Its own offset, that of its latest copy, or None when it is finished. An old half message that the
+            table has forgotten counts as unfinished, as in RocketMQ.
         """
         if offset in self._pending:
             return offset

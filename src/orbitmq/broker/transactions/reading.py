@@ -44,7 +44,7 @@ class HalfQueue:
         return self._store.max_offset(HALF, 0)
 
     async def load(self) -> tuple[HalfTable, MarkProgress]:
-        """Load the known progress, and the marks behind it."""
+        """Load the committed progress, and the marks behind it."""
         self._settling = None
         half = self._progress(HALF)
         op = self._first_mark(half, self._progress(OP))
@@ -69,7 +69,7 @@ class HalfQueue:
         return min(max(low, known if known is not None else low), high)
 
     def _first_mark(self, half: int, known: int) -> int:
-        """The first place for marks of half messages from ``half`` on, not behind the known progress.
+        """The op offset of the first mark for half messages from ``half`` on; ``known`` at most.
 
         Both offsets are committed one after the other, so a slave that acted may have sent an older value of
         one of them. A mark lies behind the half message that it ends.
@@ -113,7 +113,7 @@ class HalfQueue:
     def reopen(self, log_end: int) -> None:
         """Reopen half messages that only marks behind ``log_end`` have ended: the log will be cut there.
 
-        The broker whose log has a transaction's mark has its messages. A broker that took over the progress
+        A broker whose log has a transaction's mark has its messages too. A broker that took over the progress
         but not the mark would never check the transaction.
         """
         known = self._offsets.query(GROUP, HALF, 0) or 0
@@ -146,7 +146,7 @@ class HalfQueue:
         return True
 
     def _commit(self, topic: str, offset: int) -> None:
-        """Commit a progress that has changed, so that a broker without transactions lists no such group."""
+        """Commit a progress that has changed: without transactions there are no offsets of the group."""
         if offset != (self._offsets.query(GROUP, topic, 0) or 0):
             self._offsets.commit(GROUP, topic, 0, offset)
 
@@ -213,6 +213,6 @@ class HalfReader:
 
     def immune_until(self, record: Record, properties: Mapping[str, str]) -> int:
         """Until when a half message is not checked, if its producer chose that time."""
-        # The clock of a producer may be ahead of this broker's.
+        # The earlier of both times, since a producer's clock may be ahead of this broker's.
         begin = min(record.born_timestamp, record.store_timestamp)
         return begin + forms.immunity_ms(properties, self._config.transaction_timeout_ms)

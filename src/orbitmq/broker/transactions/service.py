@@ -2,8 +2,8 @@
 
 On disk this is RocketMQ's scheme (TransactionalMessageServiceImpl): a half topic, an op topic whose messages
 mark finished half messages, and the progress of group CID_RMQ_SYS_TRANS in both. Every half message gets a
-mark in the write batch in which its transaction ends, or in the next one, so that no producer is asked about
-an ended transaction. The end is answered when the mark is as safe as a sent message: one mark, and one flush,
+mark in the write batch in which its transaction ends, or in the next one, so that no ended transaction is
+checked. The end is answered when the mark is as safe as a sent message: one mark, and one flush,
 for all transactions that end together.
 """
 
@@ -138,7 +138,7 @@ class Transactions(Component):
         self._write_marks()
 
     async def _load(self) -> None:
-        """Load the known progress, and the marks behind it.
+        """Load the committed progress, and the marks behind it.
 
         Nothing is loaded while the disk refuses marks: only the table in memory has them, and no other broker
         writes the log.
@@ -201,7 +201,7 @@ class Transactions(Component):
             exact: whether topic and message id of the request must also be those of the half message.
 
         Returns:
-            Whether the transaction has ended: not if its producer does not know the outcome yet.
+            Whether the transaction has ended; ``False``: its producer has not decided yet.
 
         Raises:
             NoTransactionError: the request names no half message, another one than it describes, or one that

@@ -175,7 +175,7 @@ class Writers(Component):
         return (Table(WRITERS, self),)
 
     def file_text(self) -> Iterator[str]:
-        """``writerFences.json``, piece by piece, the one raised longest ago first."""
+        """``writerFences.json``, piece by piece, in the order in which the fences were last raised."""
         entries = [
             (quoted(writer), pretty_value(fence.plain(), "\n\t\t")) for writer, fence in self._fences.items()
         ]
