@@ -1,4 +1,4 @@
-"""A broker with everything that belongs to it."""
+"""Makes a broker with replication and the gRPC gateway."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from orbitmq.runtime import Runtime
 
 
 def make_broker(runtime: Runtime, config: BrokerConfig, *more: Extension) -> Broker:
-    """The broker that ``orbitmq broker`` runs, and what else is attached; nothing starts yet."""
+    """The broker that ``orbitmq broker`` runs, with the extensions ``more`` attached; it is not started."""
     return Broker(runtime, config, extensions=[replication, gateway, *more])

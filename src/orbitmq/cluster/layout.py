@@ -29,7 +29,8 @@ class Member:
     """One broker of a cluster.
 
     Attributes:
-        name: what the cluster calls it: the group's name for the master, ``broker-a-1`` for its first slave.
+        name: the broker's name in the cluster: the group's name for the master, ``broker-a-1`` for its first
+            slave.
         group: its brokerName.
         broker_id: 0 is the master.
     """
@@ -72,8 +73,8 @@ def broker_settings(
     """A broker.conf for one broker on ``host``; ``more`` wins, but does not make a slave a master.
 
     Args:
-        grpc_port: for gRPC beside the own port, which serves it too; 0: none, as brokers of one machine
-            cannot share one.
+        grpc_port: the port for gRPC beside the broker's own port, which serves gRPC too; 0: none, as brokers
+            of one machine cannot share a port.
     """
     settings = {
         "brokerClusterName": cluster,
@@ -96,12 +97,12 @@ def broker_settings(
 
 
 def settings_of_all(replicas: int, more: Mapping[str, str]) -> dict[str, str]:
-    """What is put over the settings of every broker; they know how many they are."""
+    """The settings that override those of every broker: ``more``, and the number of replicas."""
     return {"totalReplicas": str(replicas), **more}
 
 
 def name_server_settings(brokers: Mapping[str, str]) -> dict[str, str]:
-    """What the name server needs for these settings of the brokers: it shows acting masters."""
+    """The name server's settings for these settings of the brokers: whether it shows acting masters."""
     acting = brokers.get("enableSlaveActingMaster", "false")
     return {"supportActingMaster": acting, "notifyMinBrokerIdChanged": acting}
 
@@ -125,7 +126,7 @@ async def wait_until_live(
     """Wait until ``name_server`` answers and knows the brokers ``wanted``, with their addresses.
 
     Raises:
-        ClusterError: not within ``timeout_s``; the text names what is missing.
+        ClusterError: this took longer than ``timeout_s``; the text names the missing servers.
     """
     deadline = clock.monotonic() + timeout_s
     while True:

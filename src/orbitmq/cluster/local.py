@@ -27,7 +27,7 @@ NAME_SERVER = "nameserver"
 
 
 class Machine(NamedTuple):
-    """Where a server runs: what it may ask of the machine, and the machine's address."""
+    """The machine of a server: its runtime and its address."""
 
     runtime: Runtime
     host: str
@@ -64,8 +64,8 @@ class LocalCluster:
             root: folder of the data; a cluster started again on it has its messages.
             name_server_port: 0 takes any free port.
             settings: RocketMQ keys put over the settings of every broker.
-            machine_of: the machine of the broker of that name, or of ``nameserver``; asked at each start.
-                By default all run on ``runtime``, addressed 127.0.0.1.
+            machine_of: returns the machine of the broker with that name, or of ``nameserver``; called at each
+                start. By default all run on ``runtime``, with the address 127.0.0.1.
 
         Raises:
             ValidationError: more than 26 groups, or none; more than 9 replicas, or none.
@@ -81,7 +81,7 @@ class LocalCluster:
         self._machine_of = machine_of or (lambda _: Machine(runtime, HOST))
         self._name_server_host = self._machine_of(NAME_SERVER).host
         self._name_server: NameServer | None = None
-        # Port and HA port.
+        # The port and the HA port of each broker, by its name.
         self._ports: dict[str, tuple[int, int]] = {}
         self.brokers: dict[str, Broker] = {}
         for name in self._members:
@@ -128,7 +128,7 @@ class LocalCluster:
         """Start a stopped broker on its old port and data, and wait until it has registered.
 
         Raises:
-            ClusterError: it did not register in time.
+            ClusterError: the broker did not register in time.
         """
         await self._launch(name)
         await self._until_ready()
@@ -140,10 +140,10 @@ class LocalCluster:
             self._name_server = None
 
     async def start_name_server(self) -> None:
-        """Start the name server again on its old port, without what it knew, and wait for the brokers.
+        """Start the name server again on its old port, with an empty route table, and wait for the brokers.
 
         Raises:
-            ClusterError: they did not register in time.
+            ClusterError: a broker did not register again in time.
         """
         await self._launch_name_server()
         await self._until_ready()

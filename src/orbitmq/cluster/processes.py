@@ -122,7 +122,8 @@ class ProcessCluster:
         """Start all processes and wait until the name server knows every broker.
 
         Raises:
-            ClusterError: a port is taken, they do not serve in time, or one ended. All are stopped then.
+            ClusterError: a port is taken, a process ended, or a server did not serve in time. All are stopped
+                then.
         """
         if self._name_server_port and not is_free(self._name_server_port, HOST):
             raise ClusterError(
@@ -142,7 +143,7 @@ class ProcessCluster:
             raise
 
     async def stop(self, timeout_s: float = STOP_SECONDS) -> None:
-        """End the brokers, then the name server, with SIGTERM; with SIGKILL what takes longer."""
+        """End the brokers, then the name server, with SIGTERM; processes that take longer get SIGKILL."""
         brokers = [self.processes.pop(name) for name in self._members if name in self.processes]
         await asyncio.gather(*(process.stop(timeout_s) for process in brokers))
         for process in self.processes.values():
@@ -159,7 +160,7 @@ class ProcessCluster:
         """Start a broker that was ended, on its old port and data, and wait until it has registered.
 
         Raises:
-            ClusterError: it does not serve in time, or ended again.
+            ClusterError: the broker does not serve in time, or ended again.
         """
         await self._launch(name)
         await self._until_ready()

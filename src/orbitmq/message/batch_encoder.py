@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: annotation_typing=False
-"""Rows of columns straight to the items of a batch body, without a Python object per row.
+"""Encodes rows of columns as the items of a batch body, without a Python object per row.
 
 The columns are buffers in Arrow's layout: 32-bit offsets beside data, a validity bit per row. A row becomes
-one message of a SEND_BATCH_MESSAGE body, with a unique key, and when that is wanted an id and a digest of
-its content. The module is ordinary Python that also compiles with Cython (``batch_encoder.pxd`` holds the
-types); both give the same bytes.
+one message of a SEND_BATCH_MESSAGE body, with a unique key, and if requested an id and a digest of its
+content. The module is ordinary Python that also compiles with Cython (``batch_encoder.pxd`` holds the types);
+both give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ MASK = 0xFFFFFFFFFFFFFFFF
 KEY_PREFIX_BYTES = 16
 MAX_ROWS = 1 << 32
 
-# Why a row is no message.
+# Why a row cannot become a message.
 TOO_LONG = 1
 CONTROL_CHARACTER = 2
 DELAYED = 3
 
-# Pairs of a property map that are not the sender's: they named the message that a row was read from, or tell
-# its way. A job that sends dead letters again gives those of a dead letter itself.
+# Properties of a row's map that are not copied to its message: the unique key of the message from which the
+# row was read, and properties that were written on that message's way. A job that sends dead letters again
+# sets those of a dead letter itself.
 FOREIGN = (property_names.UNIQ_KEY, *sorted(way.OF_THE_WAY - way.OF_A_DEAD_LETTER))
 # A batch is stored at once, so the broker's timers cannot take single messages out of it.
 _DELAYS = tuple(sorted(way.DELAYS))
-# With one of these a row was read from a message that has waited already: its delay is over.
+# A row with one of these was read from a message that has waited already: its delay is over.
 _WAITED = (property_names.REAL_TOPIC, property_names.TIMER_OUT_MS)
 
 _NO_OFFSETS = memoryview(bytes(4)).cast("i")
@@ -65,7 +66,7 @@ class MapColumn(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A column that becomes a property. With ``stored`` off it is in the digest only."""
+    """A column that becomes a property. Without ``stored`` the column is part of the digest only."""
 
     name: str
     strings: Strings
@@ -106,7 +107,7 @@ class BatchEncoder:
         sizes: of the items, by row of the loaded columns.
         digests: of the rows' contents: equal rows have equal digests, whatever the order of their properties.
         used: how many bytes :meth:`fill` has written.
-        fault: what is wrong with the row that :meth:`measure` returns.
+        fault: why the row that :meth:`measure` returns cannot become a message.
     """
 
     def __init__(self, key_prefix: bytes, id_head: bytes = b"", dropped: Sequence[str] = ()) -> None:
@@ -136,8 +137,8 @@ class BatchEncoder:
         """Take the next columns; their buffers must stay until the next call.
 
         Args:
-            rows: how many.
-            named: columns that become properties; of equal names in ``pairs`` these win.
+            rows: the number of rows.
+            named: columns that become properties; they win over equal names in ``pairs``.
             pairs: further properties; pairs without a name or a value do not count.
             topics: of the rows.
             codes: for each row the place of its topic in ``topics``.
@@ -214,7 +215,8 @@ class BatchEncoder:
         return at
 
     def _pair_is_kept(self, row: int, j: int) -> int:
-        """1: the row's pair ``j`` becomes a property; 2: unless a column gives it; 0: not; -1: ``fault``."""
+        """Whether the row's pair ``j`` becomes a property. 1: yes; 2: unless a column gives that property; 0:
+        no; -1: the row cannot become a message (``fault``)."""
         start = self.name_offsets[j]
         size = self.name_offsets[j + 1] - start
         value = self.value_offsets[j + 1] - self.value_offsets[j]
@@ -295,7 +297,7 @@ class BatchEncoder:
     def _digest(self, row: int) -> int:
         at = self.body_offsets[row]
         total = xxh64(self.body_data, at, self.body_offsets[row + 1] - at, self.seeds[self.codes[row]])
-        # A sum: maps have no order.
+        # The hashes of properties are added up, because maps have no order.
         for item in self.slots:
             slot = item
             size = slot.size(row)
@@ -359,8 +361,8 @@ class BatchEncoder:
         number = self.first_row + row
         at = _copy(out, at, UNIQ_KEY, 0, 9)
         at = _copy(out, at, self.key_prefix, 0, 16)
-        # The eight time digits in the middle are zero, the first instant of the month, which is what admin
-        # tools read there to know since when to search.
+        # The eight time digits in the middle are zero: the first instant of the month, from which admin tools
+        # that search for the key begin.
         _put_hex(out, at, number >> 16, 4, 0x41)
         _put_hex(out, at + 4, 0, 8, 0x41)
         _put_hex(out, at + 12, number & 0xFFFF, 4, 0x41)
@@ -402,7 +404,7 @@ def _same(data: memoryview, at: int, name: memoryview, size: int) -> int:
 
 
 def _has_control(data: memoryview, at: int, size: int) -> int:
-    """1 when a byte is 0x01 or 0x02, which hold properties apart, or 0, which brokers do not keep in them."""
+    """1 when a byte is 0x01 or 0x02, which separate properties, or 0, which brokers do not store in them."""
     i = 0
     while i < size:
         if data[at + i] <= 2:

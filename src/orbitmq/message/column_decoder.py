@@ -1,10 +1,10 @@
 # cython: annotation_typing=False
-"""Stored records straight to column buffers, without a Python object per message.
+"""Decodes stored records into column buffers, without a Python object per message.
 
-A pull response is a plain concatenation of commit log records. :class:`ColumnDecoder` turns some of them into
-buffers in Arrow's layout: fixed-width arrays, and offsets beside data for what varies in length. The modules
-that it is made of (``record_parts``, ``text_column``, ``property_columns``) are ordinary Python that also
-compiles with Cython (their ``.pxd`` files hold the types); both give the same bytes.
+A pull response is a plain concatenation of commit log records. :class:`ColumnDecoder` turns records into
+buffers in Arrow's layout: fixed-width arrays, and offsets beside data for values of varying length. The
+modules that it is made of (``record_parts``, ``text_column``, ``property_columns``) are ordinary Python that
+also compiles with Cython (their ``.pxd`` files hold the types); both give the same bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ColumnDecoder:
     Args:
         columns: names out of :data:`~orbitmq.message.columns.COLUMN_NAMES`. Others are not read.
         bad_body: what a body that cannot be decompressed becomes: ``FAIL``, ``NULL`` or ``RAW``.
-        allocate: gives the memory for texts, whose content it need not clear.
+        allocate: returns memory for texts; it need not be cleared.
 
     Raises:
         ValueError: a name is unknown.
@@ -134,7 +134,7 @@ class ColumnDecoder:
         return expected != 0 and expected != crc32(buf, self.parts.body_at, self.parts.body_bytes)
 
     def _reserve(self) -> dict[str, bytearray]:
-        """Make room for what :meth:`_measure` counted; the arrays of numbers by name."""
+        """Make room for the values that :meth:`_measure` counted; returns the arrays of numbers by name."""
         rows = self.rows
         numbers = rows if self.want_numbers else 0
         fixed = {name: bytearray(width * numbers) for name, width in _FIXED_BYTES.items()}
@@ -243,7 +243,7 @@ class ColumnDecoder:
         return get_i32(buf, at + QUEUE_ID_AT), get_i64(buf, at + QUEUE_OFFSET_AT)
 
     def _readable(self, body: bytes, row: int, place: tuple[int, int]) -> bytes:
-        """The decompressed body, or what stands for it."""
+        """The decompressed body, or its substitute."""
         try:
             return decompress(body, (self.parts.sys_flag >> 8) & 7)
         except CompressionError as error:
@@ -252,7 +252,7 @@ class ColumnDecoder:
     def _instead(
         self, body: bytes, row: int, place: tuple[int, int], error: CompressionError | DamagedBodyError
     ) -> bytes:
-        """What stands for a body that cannot be had.
+        """The substitute for a body that cannot be read.
 
         Raises:
             CompressionError, DamagedBodyError: with :data:`FAIL`.

@@ -69,7 +69,7 @@ class Pairs(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The decoded records: the requested columns by name; what was wrong with bodies, by row."""
+    """The decoded records: the requested columns by name, and the errors of bodies by row."""
 
     rows: int
     fixed: dict[str, Fixed]

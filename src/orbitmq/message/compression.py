@@ -1,4 +1,4 @@
-"""Body compression. zlib is always there; LZ4 and ZSTD need the ``compression`` extra."""
+"""Body compression. zlib is always available; LZ4 and ZSTD need the ``compression`` extra."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ DEFAULT_LEVEL: Final = 5
 # A body is at most 4 MiB before compression in RocketMQ's default; this leaves room for raised limits and
 # still stops a small message from filling the memory.
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
-# zstd gives no output limit, so it is fed in pieces this small: one of them grows to 32 MiB at worst.
+# zstd has no limit of its output, so it gets the data in pieces of this size: one of them grows to 32 MiB at
+# worst.
 _ZSTD_PIECE_BYTES: Final = 1024
 
 
@@ -32,7 +33,7 @@ def compress(body: bytes, kind: int = CompressionType.ZLIB, level: int = DEFAULT
 
 
 def decompress(data: bytes, kind: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The body inside ``data``, whose compression bits say ``kind``.
+    """The body inside ``data``, whose compression bits are ``kind``.
 
     Raises:
         CompressionError: damaged data, more than ``max_bytes`` of output, unknown kind or missing library.

@@ -6,7 +6,7 @@ from orbitmq.errors import OrbitError
 
 
 class MessageFormatError(OrbitError, ValueError):
-    """Bytes or text that are not what they should be. The text names the field and the value."""
+    """Bytes or text of a wrong form. The text names the field and the value."""
 
 
 class RecordError(MessageFormatError):

@@ -87,12 +87,12 @@ class UniqueIds:
     """Makes the values of ``UNIQ_KEY`` (Java's ``MessageClientIDSetter``).
 
     An id is the sender's address, 16 bits for the process, 32 bits for the class loader, the milliseconds
-    since the month began (local time) and a 16 bit counter. Process and class loader are random here, which
-    keeps two clients of one process and two containers with process 1 apart.
+    since the month began (local time) and a 16 bit counter. Process and class loader are random here, so two
+    clients of one process, or in two containers with process id 1, make different ids.
 
     Args:
         runtime: its clock and random source are used.
-        host: our own numeric address.
+        host: the numeric address of this machine.
     """
 
     def __init__(self, runtime: Runtime, host: str = "127.0.0.1") -> None:
@@ -105,7 +105,7 @@ class UniqueIds:
         self._last_head = ""
 
     def next(self) -> str:
-        """A new id: 32 characters, or 56 when our address is IPv6."""
+        """A new id: 32 characters, or 56 when the address is IPv6."""
         return f"{self._head()}{next(self._counter) & 0xFFFF:04X}"
 
     def series(self, count: int) -> tuple[str, int]:

@@ -18,7 +18,7 @@ MESSAGE_TYPES: Final = ("normal", "fifo", "delay", "transaction")
 # With this property some older clients ask for a delivery at a time; RocketMQ reads it for its metrics alone.
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 _DELAYS: Final = names.TIMER_PROPERTIES | {names.DELAY, START_DELIVER_TIME}
-# Each name that matters contains one of these; most messages have none of them.
+# The name of each property that decides the type contains one of these; most messages have none of them.
 _MARKS: Final = tuple(
     name.encode()
     for name in (

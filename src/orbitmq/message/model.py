@@ -41,7 +41,7 @@ from orbitmq.runtime.tasks import failed_itself
 
 log = logging.getLogger("orbitmq.client")
 
-# MSG_TYPE of a message that answers another one, and the end of the name of each cluster's topic for them.
+# The MSG_TYPE of a message that answers another one.
 REPLY_TYPE = "reply"
 
 
@@ -78,7 +78,7 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
     def __str__(self) -> str:
-        """As it stands in messages for people: topic/broker/queue."""
+        """The text for people: topic/broker/queue."""
         return f"{self.topic}/{self.broker_name}/{self.queue_id}"
 
 
@@ -92,15 +92,15 @@ class Message:
     typed access to them.
 
     Args:
-        topic: where it goes, 1 to 127 characters of ``%|a-zA-Z0-9_-``.
+        topic: the topic that it is sent to, 1 to 127 characters of ``%|a-zA-Z0-9_-``.
         body: the payload; a ``str`` is encoded as UTF-8. The broker's default limit is 4 MiB.
         tags: one tag for broker-side filtering.
         keys: words for key look-up, joined by one space on the wire.
         flag: 32 bits of the user's own, carried unchanged.
         delay_level: 1 to 18, the broker's delay table (1 s ... 2 h); ``None`` and 0 deliver at once. For a
             broker with more levels give the property ``DELAY``.
-        delay: seconds, or a timedelta, until it is delivered, to the millisecond; a broker takes 3 days by
-            default (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
+        delay: seconds, or a timedelta, until it is delivered, to the millisecond; a broker accepts up to 3
+            days by default (``timerMaxDelaySec``). The time is the broker's, from when it stores the message.
         deliver_at: when it is delivered, a datetime with a time zone; a past time delivers at once.
         sharding_key: messages of one key go to one queue when sent in order.
         properties: further string properties; names and values must not be empty. The properties of a
@@ -130,7 +130,7 @@ class Message:
         properties: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> None:
-        if unknown:  # looked at here: a wrapper would cost half of the time that a message takes
+        if unknown:  # checked here: a wrapper would add half of the time that making a message takes
             check_names(unknown, parameter_names(Message.__init__))
         self.topic = topic
         if isinstance(body, str):
@@ -248,7 +248,7 @@ class ReceivedMessage(Message):
     packed_store_host: bytes
     packed_properties: bytes
     _properties: dict[str, str] | None
-    # Of the delivery (orbitmq.message.settling).
+    # State of the delivery (orbitmq.message.settling).
     owner: DeliveryOwner
     verdict: Verdict | None
     # Attributes that a copy does not get; "properties" is copied as "_properties".
@@ -313,10 +313,10 @@ class ReceivedMessage(Message):
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
     def ack(self) -> Settled:
-        """This message is done.
+        """Settle this message as done.
 
         Raises:
-            ClientStateError: it is not a delivery of a consumer.
+            ClientStateError: this message was not delivered by a consumer.
         """
         return settle(self, ACK)
 
@@ -330,7 +330,7 @@ class ReceivedMessage(Message):
             reason: for hooks, traces and the log.
 
         Raises:
-            ValidationError: not a delay.
+            ValidationError: the level or the delay is wrong.
             ClientStateError: as :meth:`ack`.
         """
         return settle(self, retry_verdict(delay_level, delay, reason))
@@ -340,7 +340,8 @@ class ReceivedMessage(Message):
         return settle(self, Verdict(Ending.REJECT, -1, None, reason))
 
     def process(self) -> Processing:
-        """``async with message.process():`` or ``with``: done at the end, again after an exception.
+        """A block, ``async with message.process():`` or ``with``, that acknowledges the message at its end,
+        and has it delivered again after an exception.
 
         The exception is logged and does not leave the block, so that a loop over messages goes on.
         """
@@ -367,13 +368,14 @@ class ReceivedMessage(Message):
 
 
 class UnreadableMessage(ReceivedMessage):
-    """A stored message whose body cannot be had: damaged, or packed in a way that is not installed here.
+    """A stored message whose body cannot be read: it is damaged, or the library for its compression is
+    missing.
 
-    It is delivered like any other, so that the messages behind it are not held up; everything but the body
-    is there. A listener that wants the body fails, and the message goes the way of failed messages.
+    It is delivered like any other, so that the messages behind it are not held up; all fields but the body
+    are there. A listener that reads the body fails, and the message is treated like all failed messages.
 
     Attributes:
-        body_error: why.
+        body_error: why the body cannot be read.
         stored_body: the body's bytes as they are stored.
     """
 
@@ -386,7 +388,7 @@ class UnreadableMessage(ReceivedMessage):
 
     @property
     def body(self) -> bytes:
-        """Never there.
+        """Always raises, since there is no readable body.
 
         Raises:
             MessageFormatError: always; its text says why.

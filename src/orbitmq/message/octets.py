@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Numbers and stretches of bytes at a place of a buffer, and the checksum of a record.
+"""Reads, writes and compares numbers and bytes inside buffers, and computes the checksum of a record.
 
 Typed in ``octets.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
 checks a bound: the callers know that what they read and write is inside their buffers.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 if not cython.compiled:
-    # Compiled they are those of ``octets.h``, which the C compiler puts into the modules that use them.
+    # Compiled modules use the functions of ``octets.h`` instead, which the C compiler inlines.
 
     def copy(out: Writable, at: int, source: Readable, pos: int, length: int) -> None:
         out[at : at + length] = source[pos : pos + length]
@@ -31,7 +31,7 @@ if not cython.compiled:
         return end if found < 0 else start + found
 
     def fetch(_buf: Readable, _at: int, _length: int) -> None:
-        """Bytes that are read soon; compiled, the processor loads them meanwhile."""
+        """Prefetch bytes that are read soon; only the compiled form does anything."""
 
     def put_i16(out: Writable, at: int, value: int) -> None:
         out[at : at + 2] = (value & 0xFFFF).to_bytes(2, "big")
@@ -68,7 +68,8 @@ def _crc_table() -> Integers:
 
 
 _TABLE = _crc_table()
-# From this many bytes on they are folded sixteen at a time, where the processor can (``crc32_fold.h``).
+# From this many bytes on the checksum folds sixteen bytes at a time, where the processor can
+# (``crc32_fold.h``).
 FOLD_BYTES = 64
 
 
@@ -145,13 +146,13 @@ def text_kind(buf: Readable, pos: int, length: int) -> int:
         return (0 if part.isascii() else 0x80) | (1 if part and min(part) < 0x20 else 0)
     seen = 0
     for i in range(pos, pos + length):
-        # Without a branch, so that the compiler takes many bytes at a time.
+        # Without a branch, so that the compiled loop handles many bytes at a time.
         seen |= (buf[i] & 0x80) | (buf[i] < 0x20)
     return seen
 
 
 def is_utf8(buf: Readable, pos: int, length: int) -> bool:
-    """Whether the bytes are well-formed UTF-8, as Python's decoder takes it."""
+    """Whether the bytes are well-formed UTF-8, as Python's decoder accepts it."""
     if not cython.compiled:
         try:
             bytes(buf[pos : pos + length]).decode()

@@ -10,7 +10,7 @@ MAX_PROPERTIES_BYTES: Final = 32767
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The block for ``properties``, in their order. The limit is the caller's to check."""
+    """The block for ``properties``, in their order. The caller checks the limit."""
     return properties_text(properties).encode("utf-8", "replace")
 
 
@@ -26,9 +26,9 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read a block that came as text.
+    """Read a block that was received as text.
 
-    As Java reads it: the last separator may be missing, and a pair without a name or a value vanishes.
+    As in Java, the last separator may be missing, and a pair without a name or a value is ignored.
     """
     found: dict[str, str] = {}
     for pair in text.split("\x02"):

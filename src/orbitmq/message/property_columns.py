@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The columns that come out of the properties of records: tags, keys, the message id, the map of all."""
+"""Makes columns from the properties of records: tags, keys, the message id, the map of all."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class PropertyColumns:
     A pair counts when name and value have at least one character; the last of equal names wins.
 
     Args:
-        columns: which columns are wanted; other names are left to others.
+        columns: the names of the requested columns; names of columns that are not made here are ignored.
 
     Attributes:
-        any: whether one of them is made here.
+        any: whether one of the requested columns is made here.
     """
 
     def __init__(self, columns: Collection[str]) -> None:
@@ -55,7 +55,7 @@ class PropertyColumns:
         self.begin()
 
     def begin(self) -> None:
-        """Count anew."""
+        """Reset the counts."""
         self.rows = self.size = self.pairs = 0
 
     def count(self, src: Readable, parts: RecordParts) -> None:
@@ -70,7 +70,7 @@ class PropertyColumns:
                 self.pairs += 1
 
     def reserve(self, allocate: Allocate) -> None:
-        """Make room for what was counted."""
+        """Make room for the records that were counted."""
         size, pairs = self.size if self.any else 0, self.pairs if self.want_pairs else 0
         self.tags.reserve(self.rows, size if self.want_tags else 0, allocate)
         self.keys.reserve(self.rows, size if self.want_keys else 0, allocate)
@@ -82,7 +82,7 @@ class PropertyColumns:
         self.pair_offsets = memoryview(self.pair_offset_bytes).cast("i")
 
     def add(self, src: Readable, at: int, parts: RecordParts) -> None:
-        """One record, which begins at ``at``."""
+        """Add the record that begins at ``at``."""
         tags_at = keys_at = id_at = 0
         tags_size = keys_size = id_size = 0
         i = parts.props_at

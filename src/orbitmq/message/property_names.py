@@ -49,7 +49,7 @@ DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 # OrbitMQ's: why a message was given up and by which client, if that was one of OrbitMQ's.
 DLQ_REASON: Final = "DLQ_REASON"
 DLQ_CLIENT: Final = "DLQ_CLIENT"
-# OrbitMQ's: how often a dead letter was sent again, and which one the message was (group@offset).
+# OrbitMQ's: how often a dead letter was sent again, and the dead letter that this message was (group@offset).
 DLQ_REDRIVES: Final = "DLQ_REDRIVES"
 DLQ_REDRIVE_ID: Final = "DLQ_REDRIVE_ID"
 
@@ -77,10 +77,10 @@ MSG_TYPE: Final = "MSG_TYPE"
 POP_CK: Final = "POP_CK"
 POP_CK_OFFSET: Final = "POP_CK_OFFSET"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
-# OrbitMQ's: of which place in the commit log a message of a retry topic is the redelivery.
+# OrbitMQ's, in a retry topic: the place in the commit log of the message of which this is the redelivery.
 POP_REVIVED_FROM: Final = "POP_REVIVED_FROM"
 
-# OrbitMQ's own: of which message that waited, for a delay level or a timer, a record is the delivery.
+# OrbitMQ's own: the message that waited for a delay level or a timer, of which this record is the delivery.
 DELIVERY_OF: Final = "__DELIVERY_OF"
 
 # Timer messages.
@@ -90,7 +90,7 @@ TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
-# OrbitMQ's own: when a long wait is cut, to be stored again.
+# OrbitMQ's own: when a long wait is interrupted, so that the message is stored again.
 TIMER_CUT_MS: Final = "TIMER_CUT_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"

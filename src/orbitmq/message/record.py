@@ -1,4 +1,4 @@
-"""One message as it lies in the commit log, which is also how a pull response carries it.
+"""The record of one message, as it is stored in the commit log and sent in a pull response.
 
 All numbers are big-endian and signed. The fixed part in front of the body is 88 bytes long, plus 12 for each
 host that is IPv6.
@@ -80,7 +80,7 @@ class Record:
 
 
 def body_crc(body: Buffer) -> int:
-    """CRC-32 without its top bit, as every checksum of RocketMQ."""
+    """CRC-32 without its top bit, like every checksum of RocketMQ."""
     return zlib.crc32(body) & _CRC_MASK
 
 
@@ -214,7 +214,7 @@ def iter_records(buffer: Buffer) -> Iterator[Record]:
 
 
 def blank_record(space_left_bytes: int) -> bytes:
-    """The 8 bytes that say: the rest of this file, ``space_left_bytes`` from here on, is unused."""
+    """The 8 bytes that mark the rest of a file, ``space_left_bytes`` from there on, as unused."""
     return _BLANK.pack(space_left_bytes, MAGIC_BLANK)
 
 
@@ -245,8 +245,7 @@ def check_body(record: Record) -> None:
     """Compare the body, as it is stored, with its checksum.
 
     Raises:
-        DamagedBodyError: they do not match. A checksum of 0 means that there is none: some answers come
-            without.
+        DamagedBodyError: they do not match. A checksum of 0 means that there is none, as in some responses.
     """
     if record.body_crc and body_crc(record.body) != record.body_crc & _CRC_MASK:
         raise DamagedBodyError(
@@ -255,7 +254,8 @@ def check_body(record: Record) -> None:
 
 
 def readable(record: Record, broker_name: str) -> ReceivedMessage:
-    """As :func:`to_received`; when the body cannot be had, the rest as an :class:`UnreadableMessage`."""
+    """As :func:`to_received`; when the body cannot be read, an :class:`UnreadableMessage` with all other
+    fields."""
     try:
         check_body(record)
         return to_received(record, broker_name)
@@ -267,7 +267,7 @@ def readable(record: Record, broker_name: str) -> ReceivedMessage:
 
 
 def _filled(message: ReceivedMessage, record: Record, broker_name: str, flags: int) -> ReceivedMessage:
-    """Everything but the body."""
+    """Fill all fields but the body."""
     message.topic = record.topic
     message.flag = record.flag
     message.packed_properties = record.properties
@@ -307,7 +307,7 @@ def readable_messages(
     head, make, crc32 = _HEADS[0], ReceivedMessage.__new__, zlib.crc32
     while position < end:
         if end - position >= MIN_RECORD_BYTES:
-            # The usual record: version 1, IPv4, not compressed. Anything else goes the long way below.
+            # The usual record: version 1, IPv4, not compressed. All other records are decoded below.
             (size, magic, crc, queue_id, flag, queue_offset, physical_offset, flags, born, born_host, stored,
              store_host, times, prepared, body_length) = head.unpack_from(buffer, position)  # fmt: skip
             record_end = position + size

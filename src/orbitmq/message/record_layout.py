@@ -28,7 +28,7 @@ BORN_HOST_AT: Final = 48
 
 HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
-# The bits of the system flag that say which of the two a host is.
+# The bits of the system flag that show which of these two lengths a host has.
 BORN_HOST_V6_BIT: Final = 0x10
 STORE_HOST_V6_BIT: Final = 0x20
 # Between store host and body: reconsume times, prepared transaction offset, body length.

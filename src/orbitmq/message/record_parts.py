@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Where the parts of a stored record stand, found in its bytes and checked, without an object per record."""
+"""Finds and checks the places of the parts of a stored record, without an object per record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class RecordParts:
         self.props_at = self.props_bytes = 0
 
     def find(self, src: Readable, at: int, end: int) -> bool:
-        """Look at the record at ``at``; whether it is whole, and its lengths fit together."""
+        """Find the parts of the record at ``at``; returns whether it is whole and its lengths fit
+        together."""
         if end - at < MIN_BYTES:
             return False
         self.total = get_i32(src, at)

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Walking the records of one queue by their sizes and offsets, without looking into them."""
+"""Walks over the records of one queue by their sizes and offsets, without decoding them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if not cython.compiled:
 
 # C integers in the compiled module.
 QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
-# As far as the walk looks into a record.
+# How many bytes of each record the walk reads.
 SEEN_BYTES = record_layout.PHYSICAL_OFFSET_AT
 
 
 class Scan(NamedTuple):
-    """What :func:`scan_range` found.
+    """The result of :func:`scan_range`.
 
     Attributes:
         records: how many were accepted.
@@ -45,7 +45,7 @@ def scan_range(src: Readable, expected: int, end: int, strict: bool) -> Scan:
         src: concatenated records of one queue, as a pull response carries them.
         expected: the first queue offset wanted; earlier records are an error of the sender.
         end: the first queue offset not wanted.
-        strict: every offset must be there (no filter at the broker).
+        strict: whether every offset must be there (no filter at the broker).
 
     Raises:
         RecordError: the bytes are not whole records.

@@ -21,7 +21,7 @@ PERM_INHERIT: Final = 1
 TOPIC_FLAG_UNIT: Final = 1
 TOPIC_FLAG_UNIT_SUB: Final = 2
 
-# How a subscription says which messages it wants: Java's ExpressionType.
+# The kinds of expressions of a subscription: Java's ExpressionType.
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
@@ -49,7 +49,8 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-# Ours: in a name server's answer about a group, how long it has not heard the members that it does not show.
+# OrbitMQ's field in a name server's answer about a group: for how many milliseconds members that it does not
+# show have been silent.
 MEMBERS_SILENT_MS: Final = "orbitmqSilentMs"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 

@@ -1,8 +1,8 @@
 """How one delivery of a message ends: done, again later, or given up. The same for every kind of consumer.
 
-A consumer gives a message out by :func:`open_delivery`. The first of two ends the delivery: the user by
-``message.ack()``, ``retry()`` or ``reject()`` (:func:`settle`), or the consumer by :func:`close_delivery`
-when a handler returns. There is no other transition, and no second one:
+A consumer begins a delivery by :func:`open_delivery`. It ends once, either by the user's ``message.ack()``,
+``retry()`` or ``reject()`` (:func:`settle`), or by the consumer's :func:`close_delivery` when a handler
+returns; the first call counts. There is no other transition:
 
     given ──ack──▶ acked      given ──retry──▶ comes again      given ──reject──▶ dead letter
       └──close──▶ settled by the consumer
@@ -24,7 +24,7 @@ LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 
 
 
 class Settled(Enum):
-    """What a call of ``ack``, ``retry`` or ``reject`` came to. None of them is an error."""
+    """The result of a call of ``ack``, ``retry`` or ``reject``. None of them is an error."""
 
     DONE = "settled by this call"
     ALREADY = "settled before, by a call or because its handler returned; this call changed nothing"
@@ -41,15 +41,15 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What shall become of a delivered message.
+    """How a delivery is to end.
 
     Attributes:
-        ending: done, again, or given up.
-        delay_level: before it comes again: 0 lets the broker choose by the number of deliveries, 1 to 18 is a
+        ending: done, delivered again, or given up.
+        delay_level: of the next delivery: 0 lets the broker choose by the number of deliveries, 1 to 18 is a
             level of its delay table, below 0 is a dead letter at once (CR-13).
-        delay_s: seconds before it comes again, None for ``delay_level``.
+        delay_s: seconds before the next delivery; None: ``delay_level`` counts.
         reason: why, in the user's words.
-        error: the exception that decided it.
+        error: the exception that led to this verdict.
     """
 
     ending: Ending
@@ -71,7 +71,7 @@ class DeliveryOwner(Protocol):
     """The part of a consumer that gave a message out and ends it: a queue of a push consumer, a receipt."""
 
     def settled(self, message: Any, verdict: Verdict) -> Settled:
-        """The user ended this delivery; called once for each, on any thread. DONE or GONE."""
+        """Handle the user's verdict; called once for each delivery, on any thread. Returns DONE or GONE."""
         ...
 
 
@@ -79,8 +79,8 @@ class Deliverable(Protocol):
     """A received message, as far as its delivery goes.
 
     Attributes:
-        owner: the part that gave it out. Absent once the delivery has ended: its removal is the one step that
-            two threads cannot both do.
+        owner: the part that began the delivery. Absent once the delivery has ended: its removal is the one
+            step that two threads cannot both do.
         verdict: the user's, None as long as there is none. Absent when no consumer gave the message out.
     """
 
@@ -89,7 +89,7 @@ class Deliverable(Protocol):
 
 
 def settle(message: Deliverable, verdict: Verdict) -> Settled:
-    """End a delivery as the user says; of several callers one is the first.
+    """End a delivery with the user's verdict; of several callers only the first one ends it.
 
     Raises:
         ClientStateError: no consumer gave this message out, so none could end it.
@@ -110,7 +110,7 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
 
 
 def open_delivery(message: Deliverable, owner: DeliveryOwner) -> None:
-    """Open a delivery, the first one of this message or another one."""
+    """Open a delivery, the first one of this message or a later one."""
     message.owner = owner
     message.verdict = None
 
@@ -133,7 +133,7 @@ def checked_level(level: object, lowest: float = 0) -> int:
     """A delay level of the default table, 0: no delay.
 
     Raises:
-        ValidationError: it is no whole number, or none of the table.
+        ValidationError: the level is no whole number, or is not in the table.
     """
     if isinstance(level, bool) or not isinstance(level, int):
         raise ValidationError(f"delay_level must be a whole number, got {level!r:.60}")
@@ -147,12 +147,12 @@ def checked_level(level: object, lowest: float = 0) -> int:
 
 
 def retry_verdict(delay_level: int, delay: Duration | None, reason: str = "") -> Verdict:
-    """Again, after a level or a time.
+    """The verdict of a retry, after a delay level or a time.
 
     Raises:
         ValidationError: both are given, or the time is wrong; the text names the limit.
     """
-    # Below 0 it becomes a dead letter, as with RocketMQ's clients.
+    # A level below 0 makes the message a dead letter, as with RocketMQ's clients.
     checked_level(delay_level, lowest=-math.inf)
     delay_s = None if delay is None else seconds("delay", delay, 0, MAX_DELAY_S, above=True)
     if delay_level and delay_s is not None:

@@ -13,7 +13,7 @@ def average(client_id: str, queues: Sequence[MessageQueue], members: Sequence[st
     """Neighbouring queues in shares that differ by at most one (AllocateMessageQueueAveragely).
 
     Args:
-        client_id: whose share is wanted.
+        client_id: the member whose share is returned.
         queues: all queues of the topic, sorted.
         members: all client ids of the group, sorted. A client that is not among them gets nothing.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 if not cython.compiled:
     from orbitmq.message.octets import copy, move, same
 
-# Gives writable memory of a size in bytes, of any content.
+# Returns writable memory of a size in bytes, with any content.
 Allocate: TypeAlias = "Callable[[int], Writable]"
 
 
@@ -24,7 +24,7 @@ class TextColumn:
     """One column; it may be used again and again.
 
     Args:
-        nullable: an empty text is null.
+        nullable: whether an empty text counts as null.
     """
 
     def __init__(self, nullable: bool = False) -> None:
@@ -48,7 +48,7 @@ class TextColumn:
         return Text(self.offset_bytes, self.data_bytes, self.used, bits)
 
     def add(self, src: Readable, at: int, size: int) -> None:
-        """One row."""
+        """Add one row."""
         if cython.compiled:
             copy(cython.address(self.data[0]), self.used, src, at, size)
         else:
@@ -60,7 +60,7 @@ class TextColumn:
         self.offsets[self.rows] = self.used
 
     def put_hex(self, src: Readable, at: int, size: int) -> None:
-        """The beginning of the next row: ``size`` bytes as upper-case hexadecimal digits."""
+        """Begin the next row with ``size`` bytes as upper-case hexadecimal digits."""
         for i in range(at, at + size):
             high = src[i] >> 4
             low = src[i] & 15

@@ -14,7 +14,7 @@ def check_utf8(what: str, text: str) -> None:
         what: the name of the text, for the error.
 
     Raises:
-        ValidationError: it has half of a surrogate pair.
+        ValidationError: the text has half of a surrogate pair.
     """
     if text.isascii():
         return

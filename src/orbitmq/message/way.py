@@ -1,8 +1,8 @@
 """Properties that brokers and consumers write into a message on its way, as opposed to its sender's.
 
-They say where a message waited, where it came from and how often it was delivered. Such a property must not
-decide anything when a program sends the message on, or when a broker stores it again: a received transaction
-would become a half message, and a message that was delayed would wait again.
+These properties hold where a message waited, where it came from and how often it was delivered. They must
+have no effect when a program sends the message on, or a broker stores it again: otherwise a received
+transaction would become a half message, and a message that was delayed would wait again.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ OF_THE_WAY: Final = (
     | OF_A_PLACE
     | {names.TIMER_DEL_UNIQKEY}
 )
-# Properties that a sender may set, but that belong to the way beside one of the first ones: those of a wait
-# that is over, of a copy made for a retry, and of a reply that has reached its client.
+# Marks, and properties that a sender may set but that belong to the way if the message has one of the marks:
+# those of a wait that is over, of a copy made for a retry, and of a reply that has reached its client.
 _ALSO: Final = (
     (frozenset({names.REAL_TOPIC, names.TIMER_OUT_MS}), DELAYS),
     (frozenset({names.RETRY_TOPIC}), frozenset({names.WAIT})),

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: annotation_typing=False
-"""XXH64, a fast hash of 64 bits, by its published description. Well spread, no secret.
+"""XXH64, a fast hash of 64 bits, by its published description. Its values are well spread; it is not
+cryptographic.
 
 Ordinary Python that also compiles with Cython (``xxh64.pxd`` holds the types); both give the same numbers.
 """

@@ -27,20 +27,20 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
-# Rules go to the disk first: a user who was deleted never comes back with them.
+# Rules are written first: a user that was deleted never comes back with its rules.
 _ORDER: Final = (rules.TABLE, users.TABLE)
 
 
 class NameServerAccess:
-    """The users, the rules, the gate that asks them, and the requests about them.
+    """The users and rules, the gate that checks requests by them, and the handlers of requests about them.
 
     Args:
         config: the settings of the start.
-        mode: the present value of ``authMode``.
+        mode: returns the present value of ``authMode``.
 
     Attributes:
         users, rules: the tables.
-        answers: to the requests about users, rules and refusals.
+        answers: handles the requests about users, rules and refusals.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class NameServerAccess:
             raise
 
     def close(self) -> None:
-        """Give the folder back."""
+        """Release the lock of the folder."""
         unlock, self._unlock = self._unlock, None
         if unlock is not None:
             unlock()
@@ -117,7 +117,7 @@ class NameServerAccess:
                 # The error's text is left out: it may show a secret.
                 raise StartError(f"{path} is no table of {table}: {type(error).__name__}") from None
         self.users.begin(self._config.first_super_users())
-        # The files are written anew each time: one that was copied here may be readable for others.
+        # The files are written anew at each start: a file copied here may be readable by other system users.
         self._unsaved.update(_ORDER)
         try:
             self._save(self._texts())
@@ -155,7 +155,7 @@ class NameServerAccess:
         """Save what has changed.
 
         Raises:
-            RemotingError: it cannot be saved; the next change tries again.
+            RemotingError: a table cannot be saved; the next change tries again.
         """
         async with self._saving:
             texts = self._texts()

@@ -23,8 +23,8 @@ def sights_of(
     """How the audit log of a name server finds the targets of changes and their states.
 
     Args:
-        access: its users and rules; None: it requires no keys.
-        config: its present settings.
+        access: the users and rules; None: the name server requires no keys.
+        config: returns the present settings.
     """
 
     def entry(command: Command) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class BrokerReport:
         timeout_ms: a broker silent for longer than this counts as dead; None is 120 s.
         acting_master: whether a slave of its group may act as master; None from a 4.x broker.
         connection: identifies the connection of the report; its closing unregisters the broker.
-        opened: the connections' order: a later one has a larger number.
+        opened: the number of that connection; a later connection has a larger number.
     """
 
     cluster: str
@@ -88,13 +88,13 @@ class BrokerGroup:
         return min(self.members)
 
     def left(self, member: Member) -> None:
-        """This broker has left the group."""
+        """Note that a broker has left the group."""
         self.heard_ms = max(self.heard_ms, member.last_seen_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerIdChange:
-    """The lowest broker id of a group changed; ``notify`` are the addresses that should hear of it."""
+    """The lowest broker id of a group changed; ``notify`` are the addresses to which this is sent."""
 
     group: str
     min_id: int
@@ -115,13 +115,13 @@ class Registered:
 
 @dataclass(slots=True)
 class Admission:
-    """A broker's report that was accepted, but for its topics: they follow in slices.
+    """An accepted report of a broker; its topics are stored afterwards, in slices.
 
     Attributes:
         member: ``None`` when the report was ignored.
-        wanted: whether its topics count.
+        wanted: whether the topics of the report count.
         changed: whether they replace the known ones.
-        moved: the living addresses that this id moved from and to, told once for each pair.
+        moved: the living addresses that this id moved from and to, set once for each pair.
     """
 
     answer: Registered

@@ -114,8 +114,8 @@ class NameServerConfig(Settings):
             The settings, and one sentence for each key that has no effect.
 
         Raises:
-            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting that
-                asks for access control that is not there.
+            ConfigError: a value of the wrong kind, settings of TLS that do not go together, or a setting for
+                access control that does not exist here.
         """
         config, warnings = cls.default_files().loaded(conf, overrides or {})
         if path and _STORE_PATH not in (overrides or {}):

@@ -1,7 +1,7 @@
-"""Keys that a namesrv.conf of RocketMQ may hold and that have no effect here, as data: names only.
+"""The names of the keys that a namesrv.conf of RocketMQ may hold and that have no effect here.
 
-Collected as those of the broker (``orbitmq.broker.config_keys``), from the setters of NamesrvConfig,
-NettyServerConfig, NettyClientConfig and ControllerConfig.
+They are collected like those of the broker (``orbitmq.broker.config_keys``), from the setters of
+NamesrvConfig, NettyServerConfig, NettyClientConfig and ControllerConfig.
 """
 
 from __future__ import annotations

@@ -45,14 +45,14 @@ log = logging.getLogger("orbitmq.nameserver")
 
 ZONE_MODE = "__ZONE_MODE"
 _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# Keys that Apache's name server refuses, whatever its own black list says.
+# Keys that Apache's name server refuses, whatever its black list contains.
 _NEVER_UPDATED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 Answer = Command | Awaitable[Command]
 
 
 class Handlers:
-    """Decodes requests, asks the route table or the key-value table, encodes the answer."""
+    """Decodes requests, calls the route table or the key-value table, and encodes the answers."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Handlers:
         on_work: Callable[[], None] | None = None,
         on_register: Callable[[], None] | None = None,
     ) -> None:
-        """Without I/O of its own.
+        """Make the handlers, which do no I/O themselves.
 
         Args:
             access: answers the requests about users and rules; None: no keys are required.
             on_min_change: called when the lowest broker id of a group changes.
-            on_work: called when the route table has work to do in slices; without it, all is done at once.
+            on_work: called when the route table has work to do in slices; None: all work is done at once.
             on_register: called when a broker registers that was unknown.
         """
         self.config = config
@@ -81,7 +81,8 @@ class Handlers:
         self._on_min_change = on_min_change
         self._on_work = on_work
         self._on_register = on_register
-        # Brokers whose long report is being read; an entry lives while a task waits for its lock.
+        # The locks of brokers whose long report is being read; an entry lives while a task waits for its
+        # lock.
         self._registering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._started_ms = self._now_ms()
         self.registrations = 0
@@ -153,7 +154,8 @@ class Handlers:
     async def _register_in_turn(
         self, broker: tuple[str, str], connection: Hashable, command: Command
     ) -> Command:
-        """Reports of one broker count in the order in which they came."""
+        """Read and store a long report; the reports of one broker are stored in the order of their
+        arrival."""
         lock = self._registering.setdefault(broker, asyncio.Lock())
         try:
             async with lock:
@@ -283,7 +285,8 @@ class Handlers:
         )
 
     def _silence(self, group: str) -> dict[str, str]:
-        """A field for OrbitMQ's brokers, which look at their members; RocketMQ's brokers skip it."""
+        """The field from which OrbitMQ's brokers see how long a member has been silent; RocketMQ's ignore
+        it."""
         silent_ms = self._routes.silent_ms(group, self._now_ms())
         return {} if silent_ms is None else {MEMBERS_SILENT_MS: str(silent_ms)}
 
@@ -456,7 +459,7 @@ async def _saved(command: Command, change: Awaitable[None]) -> Command:
 
 
 def _of_users(access: NameServerAccess) -> Callable[[Hashable, Command], Answer]:
-    """The handler of the requests about users and rules. The connections of a running server come to it."""
+    """The handler of the requests about users and rules. It gets the connections of a running server."""
     return lambda connection, command: access.answers.answer(cast("ServerConnection", connection), command)
 
 

@@ -1,4 +1,4 @@
-"""gRPC clients that use the name server's address get a broker's address as answer, with TLS or without."""
+"""Answers gRPC clients that use the name server's address with a broker's address, with TLS or without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALPN: Final = "h2"
 
 
 class MisledClients:
-    """Takes the connections of such clients."""
+    """Answers gRPC clients on the name server's port."""
 
     def __init__(self, runtime: Runtime, routes: RouteTable) -> None:
         self._runtime = runtime
@@ -68,7 +68,7 @@ class MisledClients:
         return sentence
 
     def _certified(self) -> ssl.SSLContext:
-        """A certificate for that one answer, made for the first client and kept in memory.
+        """The TLS context for that answer; its certificate is made for the first client and kept in memory.
 
         Raises:
             ImportError: ``cryptography`` is not installed.

@@ -56,7 +56,7 @@ def read_registration(command: Command, connection: Hashable) -> BrokerReport:
 
 
 def digest(command: Command) -> bytes:
-    """A digest: equal only for equal reports."""
+    """The digest of a report, equal only for equal reports."""
     found = hashlib.blake2b(repr(sorted(command.ext.items())).encode("utf-8", "replace"), digest_size=16)
     found.update(command.body)
     return found.digest()
@@ -130,7 +130,7 @@ def opened(connection: Hashable) -> int:
 
 
 def _queues(value: Any) -> GroupQueues:
-    """The queues of a topic config as it was read; the usual form without a TopicConfig object."""
+    """The queues of a decoded topic config; the usual form is read without making a TopicConfig."""
     if type(value) is dict:
         found = (
             value.get("readQueueNums"),

@@ -40,7 +40,7 @@ class RouteTable:
         self._members: dict[tuple[str, str], Member] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
         self._topics = TopicTable()
-        # Groups whose topics have to go, or lose their write bit, with the topics still to be looked at.
+        # Groups whose topics must be removed, or lose their write bit, with the topics not visited yet.
         self._leaving: dict[str, Iterator[str] | None] = {}
         self._wiping: dict[str, Iterator[str] | None] = {}
 
@@ -63,7 +63,7 @@ class RouteTable:
         return bool(self._leaving or self._wiping)
 
     def sweep(self, most: int) -> None:
-        """Look at ``most`` topics for the groups that have left or lost their master."""
+        """Change up to ``most`` topics of the groups that have left or lost their master."""
         for chores, change in (
             (self._leaving, self._topics.remove),
             (self._wiping, self._topics.wipe_write_of),
@@ -106,7 +106,7 @@ class RouteTable:
     def admit(
         self, registration: BrokerReport, now_ms: int, *, drop_missing_topics: bool = False
     ) -> Admission | None:
-        """Accept a broker's report, but for its topics.
+        """Accept a broker's report without its topics, which :meth:`take` stores.
 
         Returns:
             None when the report is refused because it lists a single topic of a broker that has not
@@ -136,7 +136,7 @@ class RouteTable:
         previous_min = group.min_id if group.members else MASTER_ID
         self._make_room(group, registration, previous, holder)
         if r.group in self._wiping:
-            self.settle()  # departed topics go before this report's are stored
+            self.settle()  # the topics of departed brokers are removed before this report's are stored
         member = self._admit(group, registration, now_ms)
         changed = holder is None or holder is not previous or holder.version != r.version
         change = None
@@ -165,7 +165,7 @@ class RouteTable:
     def renewed(
         self, cluster: str, address: str, connection: Hashable, digest: bytes, now_ms: int
     ) -> Registered | None:
-        """A sign of life of a broker whose report is, byte by byte, the last one accepted.
+        """Note a sign of life of a broker whose report is, byte by byte, the last one accepted.
 
         Returns:
             None when this report has to be read.
@@ -180,7 +180,7 @@ class RouteTable:
         return self._answer(group, member.broker_id)
 
     def remember(self, admission: Admission, digest: bytes) -> None:
-        """All topics of the report with this digest were stored: see :meth:`renewed`."""
+        """Note that all topics of the report with this digest were stored: see :meth:`renewed`."""
         member = admission.member
         if admission.wanted and member is not None and self._holds(member):
             member.digest = digest
@@ -233,7 +233,8 @@ class RouteTable:
     def _prepare_topics(
         self, admission: Admission, group: BrokerGroup, registration: BrokerReport, drop_missing: bool
     ) -> None:
-        """Topics count if they come from the master or the slave in its place (NR-03..05)."""
+        """Decide whether the report's topics count: those of the master or of the slave in its place
+        (NR-03..05)."""
         r = registration
         is_master = r.broker_id == MASTER_ID
         in_its_place = r.acting_master is not None and not is_master and r.broker_id == group.min_id
@@ -266,8 +267,8 @@ class RouteTable:
         """Forget one broker; unknown brokers are ignored.
 
         Args:
-            opened: of the connection of the request; a request of before the broker's last
-                registration belongs to its earlier life (NR-16).
+            opened: the number of the request's connection; a request over a connection older than that of the
+                last registration comes from an earlier run of the broker (NR-16).
         """
         member = self._members.get((cluster, address))
         if member is None or member.group != group or (opened is not None and opened < member.opened):
@@ -287,7 +288,7 @@ class RouteTable:
         return min((m.last_seen_ms + m.timeout_ms + 1 for m in self._members.values()), default=None)
 
     def touch(self, cluster: str, address: str, now_ms: int) -> bool:
-        """A sign of life; False when the broker is not registered (HB-04)."""
+        """Note a sign of life of a broker; False when the broker is not registered (HB-04)."""
         member = self._members.get((cluster, address))
         if member is None:
             return False
@@ -348,7 +349,8 @@ class RouteTable:
         return unknown
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget ``topic`` everywhere or in one cluster. A broker that still has it brings it back."""
+        """Forget ``topic`` everywhere or in one cluster. The next report of a broker that still has it brings
+        it back."""
         for name in self._topics.groups(topic):
             group = self._groups.get(name)
             if group is not None and (not cluster or group.cluster == cluster):

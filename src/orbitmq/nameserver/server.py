@@ -1,4 +1,4 @@
-"""A running name server: the route table behind a port, with the look-out for dead brokers."""
+"""A running name server: the route table behind a port, and the task that removes dead brokers."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from orbitmq.wire.signing import Credentials
 log = logging.getLogger("orbitmq.nameserver")
 
 NOTIFY_TIMEOUT_MS = 300
-# A look that is this late shows that the process stood still. It then first reads for LISTEN_S the signs of
-# life that have arrived meanwhile.
+# A check for dead brokers that is late by this much shows that the process stood still. The check then waits
+# for LISTEN_S, so that signs of life that have arrived meanwhile are read first.
 STOOD_STILL_MS = 500
 LISTEN_S = 0.1
 SWEEP_TOPICS = 1000  # topics looked at before the event loop gets time for other work: about 0.3 ms
@@ -102,7 +102,7 @@ class NameServer:
             tls=self._tls,
         )
         self.monitoring = NameServerMonitoring(runtime, self._config, self.handlers, self.routes, self._tls)
-        # Brokers that require keys take the news of their lowest id from super users only.
+        # Brokers that require keys accept the notice of their group's lowest id only from super users.
         keys = self._config.inner_client_credentials
         identity = Identity(keys if isinstance(keys, Credentials) else None, self._config.tls.client())
         self._client = RemotingClient(runtime, identity=identity)
@@ -166,7 +166,7 @@ class NameServer:
         self.handlers.log_levels.apply({})
 
     def _handle(self, connection: ServerConnection, command: Command) -> Answer | Awaitable[Command | None]:
-        """Answer a request that its sender may make."""
+        """Answer a request if its sender may make it."""
         sender = None
         if self._guard.gate is not None or command.code in DANGEROUS:
             try:
@@ -189,11 +189,11 @@ class NameServer:
                 wait_ms = min(wait_ms, max(1, due_ms - self._now_ms()))
             look_ms = self._now_ms() + wait_ms
             with contextlib.suppress(TimeoutError):
-                # A broker that registers may be due before all others.
+                # A broker that registers may expire before all others.
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._registered.wait()
             if self._now_ms() - look_ms > STOOD_STILL_MS:
-                # Signs of life are still unread in the sockets.
+                # The sockets may hold signs of life that were not read yet.
                 await self._runtime.clock.sleep(LISTEN_S)
             try:
                 self.expire()

@@ -14,7 +14,7 @@ from orbitmq.message.reserved import PERM_READ, PERM_WRITE
 class GroupQueues(msgspec.Struct, frozen=True, gc=False):
     """The queues that one broker group has for one topic.
 
-    Without garbage collection: it would otherwise look at millions of entries.
+    The garbage collector does not track these objects: otherwise it would visit millions of them.
 
     Attributes:
         perm: bits: inherit 1, write 2, read 4.

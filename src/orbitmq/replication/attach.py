@@ -137,7 +137,7 @@ class Replication:
             offers=[self._exchange],
         )
 
-    # -- what the parts may know of this broker --------------------------------------------------------
+    # -- state of this broker for the parts ------------------------------------------------------------
 
     def _log_end(self) -> int:
         return self._services.store.max_commit_log_offset
@@ -201,7 +201,7 @@ class Replication:
         # is copied: afterwards nothing shows where this broker's log ended.
         await self._services.persistence.flush(*PROGRESS)
 
-    # -- the tables beside it --------------------------------------------------------------------------
+    # -- the tables beside the log ---------------------------------------------------------------------
 
     def _make_tables(self) -> None:
         s = self._services
@@ -229,7 +229,7 @@ class Replication:
         if QUEUE_ENDS in tables:
             await self._services.store.keep_ends()  # the store keeps the ends of queues in its own files
 
-    # -- who leads -------------------------------------------------------------------------------------
+    # -- membership ------------------------------------------------------------------------------------
 
     def _make_members(self, change_role: ChangeRole) -> None:
         s, ha_client, client = self._services, self._ha_client, self._client

@@ -98,7 +98,7 @@ class ReplicaGate(Component):
     def look(self, now: float) -> None:
         self._replicas.judge(now)
 
-    # -- what changes ----------------------------------------------------------------------------------
+    # -- changes of settings and replicas --------------------------------------------------------------
 
     def _settings_changed(self) -> None:
         rule = rule_of(self._config)

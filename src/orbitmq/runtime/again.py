@@ -1,4 +1,4 @@
-"""Files of which the system may count pages as written that the device has refused."""
+"""Writes pages of files again that the device has refused and the system counts as written."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from orbitmq.runtime.seam import Segment
 
 _COPY_BYTES = 1 << 20
-# This much is written again before it goes to the device: a start that is broken off waits for no more.
+# How many bytes are written again before each sync: a start that is cancelled waits for no more.
 _AGAIN_BYTES = 64 << 20
 
 
 def write_again(segment: Segment, start: int, ended: Callable[[], bool] = lambda: False) -> None:
-    """Bring the file from ``start`` on to the device, also what counts as being there already.
+    """Bring the file from ``start`` on to the device, including pages that count as written already.
 
-    When the device refused pages the system counts them as clean all the same: a sync of what is read from
-    memory then writes nothing. Writing the same bytes makes it write them.
+    The system counts pages as clean even if the device has refused them, so a sync does not write them.
+    Writing the same bytes again makes the next sync write them.
 
     Args:
-        ended: asked between two pieces; ``True``: leave the rest.
+        ended: called between two pieces; ``True``: leave the rest.
 
     Raises:
         OSError: the disk refused.
@@ -28,7 +28,7 @@ def write_again(segment: Segment, start: int, ended: Callable[[], bool] = lambda
     for at in range(start, end, _COPY_BYTES):
         if ended():
             return
-        # A copy: a write whose source is the page that it goes to would be the system's to sort out.
+        # The bytes are copied first: otherwise the source of the write would be the page that it changes.
         piece = view[at : min(at + _COPY_BYTES, end)].tobytes()
         segment.pwrite(piece, at)
         unsynced += len(piece)

@@ -16,7 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from orbitmq.errors import ValidationError
 from orbitmq.runtime.certificates import general_name
 
-# A client whose clock is behind would else refuse a new certificate.
+# A certificate is valid from this many days before now: a client whose clock is behind would refuse one that
+# begins now.
 _DAYS_BEFORE: Final = 1
 
 

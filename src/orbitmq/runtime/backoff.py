@@ -14,7 +14,7 @@ class Backoff:
 
     Attributes:
         first_s: the pause after the first failure, in seconds.
-        longest_s: no pause is longer.
+        longest_s: the longest pause, in seconds.
         random: makes each pause up to a fifth shorter, so that clients that lost the same broker do not come
             back in the same instant.
     """

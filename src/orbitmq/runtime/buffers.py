@@ -1,4 +1,4 @@
-"""Names for what the compiled modules work on, used in their annotations only.
+"""Names for the buffers of the compiled modules, used in their annotations only.
 
 Compiled, these are pointers and typed memory views (see the ``.pxd`` files); uncompiled, Python objects.
 """

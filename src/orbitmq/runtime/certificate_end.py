@@ -1,6 +1,7 @@
 """When a certificate ends, read from its bytes (RFC 5280): loading ``cryptography`` for it takes 40 ms.
 
-OpenSSL has accepted a certificate before it is read here. What lies before its end is passed over by lengths.
+OpenSSL has accepted a certificate before it is read here. The fields before the end of validity are skipped
+by their lengths.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def ends_at_ms(pem: bytes) -> int:
     """When the first certificate of a PEM text ends, in milliseconds since the epoch.
 
     Raises:
-        ValueError: there is none, or it is damaged.
+        ValueError: the text has no certificate, or a damaged one.
     """
     text = pem.decode("latin-1")
     begin = text.index(_BEGIN)
@@ -33,14 +34,14 @@ def ends_at_ms(pem: bytes) -> int:
 
 def _ends_at_ms(der: bytes) -> int:
     _, at, _ = _part(der, 0)
-    _, at, _ = _part(der, at)  # what is signed
+    _, at, _ = _part(der, at)  # the part that is signed
     kind, _, end = _part(der, at)
     if kind == _VERSION:
         at = end
     for _ in range(_BEFORE_VALIDITY):
         _, _, at = _part(der, at)
     _, at, _ = _part(der, at)
-    _, _, at = _part(der, at)  # when it begins
+    _, _, at = _part(der, at)  # the time when the certificate begins
     kind, start, end = _part(der, at)
     digits = der[start:end].decode("ascii").removesuffix("Z")
     if kind == _TWO_DIGITS_OF_THE_YEAR:
@@ -56,7 +57,7 @@ def _pairs(digits: str) -> list[int]:
 
 
 def _part(der: bytes, at: int) -> tuple[int, int, int]:
-    """The kind of the part that begins there, where its content starts, and where it ends."""
+    """The kind of the part that begins at ``at``, and where its content starts and ends."""
     kind, length, start = der[at], der[at + 1], at + 2
     if length & 0x80:
         size = length & 0x7F

@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAYS = 3650
-# A client whose clock is behind would else refuse a new certificate.
+# A certificate is valid from this many days before now: a client whose clock is behind would refuse one that
+# begins now.
 _DAYS_BEFORE = 1
 
 
@@ -35,7 +36,7 @@ def self_signed(names: Iterable[str], now_ms: int) -> bytes:
         .not_valid_before(now - timedelta(days=_DAYS_BEFORE))
         .not_valid_after(now + timedelta(days=_DAYS))
         .add_extension(x509.SubjectAlternativeName([general_name(name) for name in every]), critical=False)
-        # Clients that verify take it as their authority.
+        # Clients that verify use the certificate as their authority.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )

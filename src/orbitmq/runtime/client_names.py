@@ -1,6 +1,6 @@
-"""The user that a client's certificate names: which part of the certificate, and when it names none.
+"""Finds the user that a client's certificate names: which part counts, and when it names none.
 
-Only a certificate that was verified in the handshake is looked at: a server that requires one has no other.
+Only certificates that were verified in the handshake are read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import ssl
 
-# The kinds of alternative names that may be a user's; addresses and directory names are none.
+# The kinds of alternative names that may name a user; addresses and directory names do not.
 _KINDS: Final = ("DNS", "URI", "email")
 
 
@@ -29,8 +29,8 @@ class CertificateName:
     """The user of a certificate.
 
     Attributes:
-        user: empty: it names none.
-        problem: why it names none; empty: it does, or nobody looks at certificates here.
+        user: the user's name; empty: the certificate names none.
+        problem: why the certificate names none; empty: it names one, or this server does not read names.
     """
 
     user: str = ""
@@ -44,7 +44,7 @@ def name_in(session: ssl.SSLObject | None, part: NamePart) -> CertificateName:
     """The user that the certificate of the other side names.
 
     Args:
-        session: of a finished handshake; None: the connection has no TLS.
+        session: the TLS session after its handshake; None: the connection has no TLS.
     """
     if session is None or part is NamePart.OFF:
         return NO_NAME
@@ -54,7 +54,7 @@ def name_in(session: ssl.SSLObject | None, part: NamePart) -> CertificateName:
 def name_of(certificate: dict[str, Any], part: NamePart) -> CertificateName:
     """The user that a certificate names, in the form of :meth:`ssl.SSLObject.getpeercert`.
 
-    A name is taken as it stands. Of several names none is taken: which one counts would be a guess.
+    A name is used unchanged. If there are several names, none is used: which one counts would be a guess.
     """
     if part is NamePart.CN:
         what = "common name (CN)"

@@ -10,11 +10,12 @@ from typing import Final
 
 from orbitmq.errors import ValidationError
 
-_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})  # of X509_V_ERR_*, as the next three
+# numbers of OpenSSL's X509_V_ERR_*, as the next three
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 _NOT_YET: Final = 9
 _EXPIRED: Final = 10
 _OTHER_HOST: Final = frozenset({62, 63, 64})
-# Alerts of servers that want another certificate than they got, or one at all.
+# Alerts of servers that require a client's certificate, or refuse the one that the client has sent.
 _WANTS_CERTIFICATE: Final = (
     "CERTIFICATE_REQUIRED",
     "HANDSHAKE_FAILURE",
@@ -24,7 +25,7 @@ _WANTS_CERTIFICATE: Final = (
 
 
 class TlsOptionError(ValidationError):
-    """An option of :class:`Tls` cannot be right.
+    """An option of :class:`Tls` is wrong.
 
     Attributes:
         option: its name.
@@ -39,7 +40,8 @@ class TlsOptionError(ValidationError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client speaks TLS. The files are PEM, and read again for each connection: renewed ones count.
+    """How a client speaks TLS. The files are PEM, and read again for each connection, so renewed files take
+    effect.
 
     Example::
 
@@ -96,7 +98,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
         cert = tls.cert
         if tls.key is not None:
             _reading("key", tls.key, lambda: None)
-        # Without a password: it would be asked for on the terminal.
+        # Without this callback OpenSSL would ask for a password on the terminal.
         _reading("cert", cert, lambda: context.load_cert_chain(cert, tls.key, password=_no_password))
     return context
 

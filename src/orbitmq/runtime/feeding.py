@@ -1,4 +1,4 @@
-"""Bytes that were received by one protocol and are for another."""
+"""Passes bytes that one protocol received to another one."""
 
 from __future__ import annotations
 

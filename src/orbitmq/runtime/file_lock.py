@@ -1,4 +1,4 @@
-"""The exclusive lock of a file, with what the system has for it."""
+"""An exclusive lock of a file, made by the calls that the system has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from importlib import import_module
 # struct flock on Linux: type, whence, start, length, process id (0 for a lock of an open file).
 _FLOCK = struct.Struct("hhqqi4x")
 _BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
-# Windows locks bytes against readers too: one far behind the process number, so that others can read that.
+# Windows locks bytes against readers too, so the locked byte lies far behind the process number, which other
+# programs read.
 _WINDOWS_BYTE = 1 << 30
 
 
@@ -21,7 +22,7 @@ class FileLock:
     The file holds the number of the process that has the lock.
 
     Raises:
-        BlockingIOError: another process, or this one already, holds it.
+        BlockingIOError: another process, or this one already, holds the lock.
         OSError: the file cannot be opened, or the system has no locks.
     """
 
@@ -29,7 +30,7 @@ class FileLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         try:
             _take(self._fd)
-            # A full disk refuses even that; the lock holds without it.
+            # A full disk may refuse the process number; the lock holds without it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
                 os.lseek(self._fd, 0, os.SEEK_SET)
@@ -41,7 +42,7 @@ class FileLock:
             raise
 
     def __call__(self) -> None:
-        """Give the lock back; again does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -54,8 +55,8 @@ def _take(descriptor: int) -> None:
         _take_on_windows(descriptor)
         return
     if hasattr(fcntl, "F_OFD_SETLK"):
-        # A JVM's lock of this byte excludes it too, unlike flock; and it belongs to this open file, so that a
-        # second store of the same process is kept out.
+        # Unlike flock, this lock also excludes a JVM's lock of the same byte. It belongs to this open file,
+        # so that a second store of the same process is refused.
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""Bytes on their way into a connection from where they lie: without a copy where the system can do that."""
+"""Sends bytes of files and memory over a connection, without a copy where the system can do that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.runtime.sockets import send_unpaced
 
 
 class _TransportSocket(Protocol):
-    """What asyncio's and uvloop's transports give as "socket"."""
+    """The socket object that asyncio's and uvloop's transports return."""
 
     def dup(self) -> socket.socket: ...
 
@@ -22,18 +22,19 @@ class _TransportSocket(Protocol):
 
 
 class FileSender:
-    """Writes to a transport, in one order with what others write to it.
+    """Writes to a transport, in order with all other writes to it.
 
-    What the connection takes at once goes with one ``sendmsg`` when it is in memory too: 14 us for 128 KB,
-    ``sendfile`` takes 30 to 36. Else with ``sendfile``: it costs neither the copy into the kernel nor the
-    page faults of the file's map. The rest, and all of it on transports without a socket, goes through the
-    transport's buffer.
+    Bytes that are in memory too are sent with one ``sendmsg``, as far as the connection takes them at once:
+    14 us for 128 KB, where ``sendfile`` takes 30 to 36. Other bytes are sent with ``sendfile``, which needs
+    neither the copy into the kernel nor the page faults of the file's map. The rest, and all bytes on
+    transports without a socket, go through the transport's buffer.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
-        # Our own for the same connection: the transport's number may be another's once that is closed.
+        # A descriptor of its own for the same connection: the transport's number may belong to another file
+        # once the transport is closed.
         self._socket = held.dup() if held is not None else None
         if self._socket is not None:
             self._socket.setblocking(False)
@@ -48,7 +49,7 @@ class FileSender:
             memory: the same bytes; may change after the call.
 
         Returns:
-            Whether all of it went out at once; else some waits in the transport's buffer.
+            Whether all bytes were sent at once; else some wait in the transport's buffer.
         """
         sent = 0
         if not self._transport.get_write_buffer_size():
@@ -68,7 +69,7 @@ class FileSender:
             except BlockingIOError:
                 pass
             except OSError:
-                self.close()  # the transport will find that too
+                self.close()  # the transport gets the same error
         if sent == len(head) + len(memory):
             return True
         self._transport.write(b"".join((head, memory))[sent:])
@@ -77,7 +78,8 @@ class FileSender:
     def _send_at_once(
         self, head: bytes, segment: Segment, start: int, end: int, memory: memoryview | None
     ) -> int:
-        """How many bytes the connection took; when it is broken the transport will find that too."""
+        """Send bytes directly; returns how many the connection took. The transport reports a broken
+        connection itself."""
         held, file, sent = self._socket, segment.descriptor, 0
         if held is None or file < 0:
             return 0
@@ -93,31 +95,34 @@ class FileSender:
         except BlockingIOError:
             pass
         except OSError:
-            self.close()  # broken, or not with this file system: from now on through the transport
+            # the connection is broken, or the file system has no sendfile: use the transport from now on
+            self.close()
         return sent
 
     def close(self) -> None:
-        """Let the connection go. May be called again."""
+        """Release the sender's own descriptor. May be called again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 def send_at_once(transport: asyncio.Transport, parts: list[Buffer]) -> bytes:
-    """Send what the connection takes now, straight from where it lies; a copy of the rest, for the transport.
+    """Send the bytes that the connection takes now, without a copy; returns a copy of the rest, for the
+    transport.
 
-    Nothing goes out while something waits in the transport's buffer. A transport without a socket takes all
-    parts itself: it encrypts or copies them.
+    Nothing is sent directly while bytes wait in the transport's buffer. A transport without a socket takes
+    all parts itself: it encrypts or copies them.
     """
     held = cast("_TransportSocket | None", transport.get_extra_info("socket"))
     sent = 0
     if held is None:
         transport.writelines(parts)
         return b""
-    # The number of a transport that is closing may soon be another's.
+    # The descriptor's number of a closing transport may soon belong to another file.
     direct = not transport.get_write_buffer_size() and not transport.is_closing()
     if direct and hasattr(os, "writev"):  # Windows lacks it
-        with contextlib.suppress(OSError):  # full, or broken: the transport will find that too
+        # the buffer is full, or the connection broken: the transport gets the same error
+        with contextlib.suppress(OSError):
             sent = os.writev(held.fileno(), parts)
     rest = []
     for part in parts:

@@ -25,7 +25,7 @@ import cython
 
 logger = logging.getLogger(__name__)
 
-# What may stand in a request besides file descriptors.
+# The numbers in a request that are not file descriptors.
 END_OF_REQUEST = -1
 CLOSE = -2
 
@@ -65,7 +65,7 @@ class FlushThread:
             try:
                 done(OSError(code, os.strerror(code)) if code else None)
             except Exception:
-                # The outcomes behind this one must still be told.
+                # The outcomes behind this one must still be reported.
                 logger.exception("what follows a flush failed")
 
     def _serve(self) -> None:
@@ -74,7 +74,7 @@ class FlushThread:
         serve(self._requests, self._results, array("i", bytes(NUMBERS * 4)))
 
     def close(self) -> None:
-        """End the thread after what it was asked for; results not taken by then are dropped."""
+        """End the thread after the requests sent so far; results not taken by then are dropped."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._from_thread)
         os.write(self._to_thread, struct.pack("i", CLOSE))
@@ -84,7 +84,7 @@ class FlushThread:
 
 
 def serve(requests: int, results: int, numbers: array[int]) -> None:
-    """Do what comes through ``requests`` until it says CLOSE; an ``errno`` per request goes to ``results``.
+    """Handle the requests of the pipe ``requests`` until CLOSE; writes an ``errno`` for each to ``results``.
 
     Args:
         numbers: the thread's own memory, for :data:`NUMBERS` numbers.

@@ -1,4 +1,4 @@
-"""How many values were how large: what Prometheus calls a histogram."""
+"""Counts of values by their size: a histogram of Prometheus."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class Histogram:
         self.total: float = 0
 
     def note(self, value: float, times: int = 1) -> None:
-        """One more value, or the same one several times."""
+        """Count a value, once or several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times

@@ -1,7 +1,7 @@
-"""Tells a library that is not installed from a module of OrbitMQ that cannot be loaded.
+"""Distinguishes a library that is not installed from a module of OrbitMQ that cannot be loaded.
 
-An optional library is imported where it is first needed. A compiled module that is older than its source
-fails there too, and to install the library once more would not help.
+An optional library is imported where it is first needed. The import of a compiled module that is older than
+its source fails there too, and installing the library once more would not help.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Secrets in files of a server: encrypted if a file with a key is named (``authKeyFile``).
 
 The encryption is Fernet of ``cryptography``. The key file has one key a line, 32 random bytes as base64. The
-first one encrypts, each decrypts: a new key is written above the old one, which may go when the files of
-users were written anew, as each start does.
+first one encrypts, each decrypts: a new key is written above the old one, which may be removed when the files
+of users were written anew, which each start does.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _EXPECTED: Final = "expected 32 random bytes as base64 in a line, as `openssl ra
 
 
 class KeptSecrets:
-    """How the secrets of users stand in files.
+    """Converts the secrets of users to and from their form in files.
 
     Args:
-        keys: None: they stand there in clear.
+        keys: the keys of the key file; None: secrets are in clear.
     """
 
     def __init__(self, keys: MultiFernet | None = None) -> None:
@@ -35,7 +35,7 @@ class KeptSecrets:
 
     @staticmethod
     def of(files: Files, path: str) -> KeptSecrets:
-        """Those of a server with this key file; empty: it has none.
+        """The form of secrets of a server with the key file ``path``; empty: it has none.
 
         Raises:
             StartError: the file cannot be read, has no key, or ``cryptography`` is not installed.
@@ -47,7 +47,7 @@ class KeptSecrets:
         return self._keys is not None
 
     def out(self, plain: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A user as a file has it."""
+        """The form of a user in a file."""
         if self._keys is None:
             return plain
         rest = {name: value for name, value in plain.items() if name != CLEAR}
@@ -58,7 +58,7 @@ class KeptSecrets:
 
         Raises:
             StartError: there is no key, or it is not the one that encrypted the secret.
-            AttributeError: it is no user.
+            AttributeError: ``kept`` is no user.
         """
         token = kept.get(SEALED)
         if token is None:

@@ -1,4 +1,4 @@
-"""Calling everyone who listens, whatever one of them does."""
+"""Calls all listeners, even if one of them fails."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import socket
 
 from orbitmq.errors import StartError
 
-# What to do, by the kind of the error.
+# The advice for the operator, by the number of the error.
 _HINTS = {
     errno.EADDRINUSE: "; another program listens there: stop it, or choose another port",
     errno.EADDRNOTAVAIL: "; choose an address of this machine, or 0.0.0.0 for all of them",
@@ -20,7 +20,7 @@ def cannot_listen(host: str, port: int, settings: str, error: OSError) -> StartE
     """The error for an address at which a server cannot listen.
 
     Args:
-        settings: those that name the address.
+        settings: the settings that name the address.
     """
     shown = f"[{host}]" if ":" in host else host
     # The texts of the event loops would name the address a second time.
@@ -33,7 +33,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens at an address.
 
     Raises:
-        StartError: it cannot; the text names the address.
+        StartError: the system refuses the address, which the text names.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""The stable names of what a server warns of: found by the text before its values are put in."""
+"""The stable names of a server's warnings, found by the text of a log line before its values are put in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-# An attribute of a record whose own text is not the one of the catalogue.
+# The attribute with the catalogue's text, for a record whose own text differs.
 TEMPLATE = "template"
 
 
@@ -46,7 +46,7 @@ def load() -> None:
 
 
 def event_of(record: logging.LogRecord) -> str:
-    """The name of the event; empty for news, and for lines of others."""
+    """The name of the event; empty below the level WARNING, and for lines that are not in the catalogue."""
     if record.levelno < logging.WARNING:
         return ""
     return _by_text().get(getattr(record, TEMPLATE, record.msg), "")

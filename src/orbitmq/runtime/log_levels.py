@@ -1,4 +1,4 @@
-"""Levels of loggers that a setting asks for."""
+"""Levels of loggers that a setting names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 
 class LogLevels:
-    """Sets levels, and sets back what they were."""
+    """Sets levels, and restores those from before."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
 
     def apply(self, wanted: Mapping[str, str]) -> None:
-        """Let these loggers have these levels from now on, and all others what they had."""
+        """Give these loggers these levels, and all others the levels that they had."""
         for name in [name for name in self._before if name not in wanted]:
             logging.getLogger(name).setLevel(self._before.pop(name))
         for name, level in wanted.items():

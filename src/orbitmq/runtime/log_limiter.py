@@ -13,7 +13,7 @@ PERIOD_S = 1.0
 
 @dataclass(slots=True)
 class _Suppressed:
-    """What was left out of the log since the last line of one kind."""
+    """The lines that were left out of the log since the last written line of one kind."""
 
     count: int = 0
     level: int = logging.INFO
@@ -24,8 +24,8 @@ class _Suppressed:
 class LogLimiter:
     """Writes the first line of a kind at once, then at most one line a period for that kind.
 
-    What is left out is counted: one line at the end of the period says how many lines there were and shows
-    the last of them. To be used on the event loop.
+    The lines left out are counted: one line at the end of the period gives their number and the last of them.
+    To be used on the event loop.
 
     Args:
         log: where the lines go.

@@ -1,7 +1,7 @@
 """Where a server's log lines go: formatted at once, written by a thread.
 
-A disk that is full or hangs stops no server: the queue to the thread has a limit, what finds no place there
-is counted and left out.
+A disk that is full or hangs stops no server: the queue to the thread has a limit, and lines that find no
+place there are left out and counted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orbitmq.runtime.log_events import event_of
 MAX_LINES = 10_000
 # How long the end of a process waits for the lines that are not written yet.
 END_S = 2.0
-# Line ends, what moves a terminal's cursor, and what turns the direction of writing.
+# Line ends, and characters that move a terminal's cursor or change the direction of writing.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -70,7 +70,7 @@ class Output:
 
 
 class LogWriter(logging.Handler):
-    """Formats lines where they arise, and lets a thread write them.
+    """Formats lines on the thread that logs them, and lets another thread write them.
 
     Args:
         target: writes a line that is formatted.
@@ -82,7 +82,7 @@ class LogWriter(logging.Handler):
         self._target = target
         self._target.setFormatter(logging.Formatter("%(message)s"))
         self._lines: queue.Queue[logging.LogRecord | None] = queue.Queue(limit)
-        # Each is counted by one side: emit() under the handler's lock, the thread.
+        # Each counter has one writer: emit() under the handler's lock, or the thread.
         self._crowded = 0
         self._refused = 0
         self._told = 0
@@ -101,11 +101,12 @@ class LogWriter(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines that were left out, as too many waited or the disk refused them."""
+        """How many lines were left out, because too many waited or the disk refused them."""
         return self._crowded + self._refused
 
     def _write(self) -> None:
-        # Not with the first warning: it takes some milliseconds, which an event loop has not.
+        # The catalogue is loaded here, not with the first warning: that would block an event loop for some
+        # milliseconds.
         log_events.load()
         while (line := self._lines.get()) is not None:
             if not self._put(line):
@@ -121,7 +122,7 @@ class LogWriter(logging.Handler):
         return True
 
     def _tell(self) -> None:
-        """Say how many lines are missing; while the disk refuses that too, it is said later."""
+        """Write how many lines are missing; if the disk refuses that line too, it is written later."""
         dropped = self.dropped
         text = "%d log lines are missing here: the disk was too slow for them, or refused them"
         record = logging.LogRecord(
@@ -134,7 +135,7 @@ class LogWriter(logging.Handler):
         """Do nothing: the thread writes the waiting lines."""
 
     def close(self) -> None:
-        """Write what waits, as far as that is done in time."""
+        """Write the waiting lines, as far as there is time."""
         if self._ended:
             return
         self._ended = True
@@ -157,7 +158,7 @@ def dropped_lines() -> int:
 
 
 def _line(record: logging.LogRecord, text: str) -> logging.LogRecord:
-    """The record with its final text: what its arguments are may change before it is written."""
+    """The record with its final text: its arguments may change before the thread writes it."""
     line = copy.copy(record)
     line.msg, line.args, line.exc_info, line.exc_text, line.stack_info = text, None, None, None, None
     return line
@@ -194,7 +195,7 @@ class _Stream(_Raises, logging.StreamHandler[Any]):
 
 
 def _own_stderr() -> TextIO:
-    """Another stream to the same place: when its reader does not read, only the thread waits for it."""
+    """A second stream to standard error: when its reader does not read, only the thread waits for it."""
     try:
         descriptor = os.dup(sys.stderr.fileno())
     except (OSError, ValueError):

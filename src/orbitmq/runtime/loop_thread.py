@@ -34,8 +34,9 @@ class LoopThread:
     def __init__(self, name: str = "orbitmq-loop") -> None:
         self._loop = _new_loop()
         self.ending = threading.RLock()
-        # This lock is held while work is handed over, so that the loop ends all of it and leaves none. A
-        # signal handler, or a generator that is collected, hands over or stops in the middle of that.
+        # This lock is held while work is handed over, so that the loop ends all of it. It is reentrant: a
+        # signal handler, or a generator that is collected, may hand over work or stop the thread in the
+        # middle of that.
         self._handing_over = threading.RLock()
         self._open = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -56,7 +57,8 @@ class LoopThread:
             self._loop.close()
 
     async def _end_tasks(self) -> None:
-        """A caller that waits for left work, as after an interrupted close, must not wait for ever."""
+        """Cancel the tasks that are left: a caller that waits for one, as after an interrupted close, must
+        not wait for ever."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -70,7 +72,7 @@ class LoopThread:
 
     @property
     def open(self) -> bool:
-        """Whether it takes work; not after :meth:`stop`, nor when the process ends or was forked."""
+        """Whether the thread takes work; not after :meth:`stop`, nor when the process ends or was forked."""
         return self._open and self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -79,14 +81,15 @@ class LoopThread:
         Raises:
             RuntimeError: the thread is stopped, or it is the caller's own (waiting would never end).
         """
-        # Looked at first: a forked process has no such thread, and maybe the lock for ever.
+        # Checked before the lock: a forked process has no such thread, and its copy of the lock may be held
+        # for ever.
         if self._thread.is_alive() and not self.here:
             with self._handing_over:
                 if self._open:
                     with contextlib.suppress(RuntimeError):  # a signal handler has stopped it in between
                         future = asyncio.run_coroutine_threadsafe(work, self._loop)
                         if not self.open:
-                            future.cancel()  # it runs nothing more
+                            future.cancel()  # the loop runs nothing more
                         return future
         work.close()
         raise RuntimeError("the event loop thread is stopped (a fork has none), or calls itself")
@@ -101,7 +104,7 @@ class LoopThread:
             raise
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a plain function on the loop, where it may touch what lives there."""
+        """Call a plain function on the loop, where it may use the objects of the loop."""
 
         async def run() -> T:
             return function(*args, **kwargs)

@@ -22,14 +22,14 @@ _claimed: set[int] = set()
 
 
 class PortsTakenError(OrbitError):
-    """There are fewer free ports than asked for."""
+    """Fewer ports are free than were requested."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1", *, apart: int = 4) -> list[int]:
     """TCP ports on which no program listens now, at least ``apart`` from each other, claimed by this process.
 
     Raises:
-        PortsTakenError: this many could not be found.
+        PortsTakenError: fewer free ports were found.
     """
     ports: list[int] = []
     for port in random.sample(range(*_RANGE), _MAX_TRIED):
@@ -69,7 +69,7 @@ def claim(ports: range) -> bool:
     except OSError:
         file = -1  # no other process can claim any either
     try:
-        # A fork does not inherit such a lock.
+        # A forked process does not inherit such a lock.
         if file >= 0:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(ports), ports.start)
     except OSError:
@@ -79,7 +79,7 @@ def claim(ports: range) -> bool:
 
 
 def release(ports: Iterable[int]) -> None:
-    """Others may have these ports again."""
+    """End the claims of these ports."""
     import fcntl
 
     for port in _claimed.intersection(ports):

@@ -26,7 +26,7 @@ _SOURCE = str(Path(__file__).resolve().parents[2])
 
 
 class ProcessError(OrbitError):
-    """A child could not be started or ended when it should not; the text ends with its last lines."""
+    """A child could not be started, or ended unexpectedly; the text ends with its last lines of output."""
 
 
 class ChildProcess:
@@ -72,7 +72,7 @@ class ChildProcess:
     async def start_python(
         cls, name: str, module: str, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> ChildProcess:
-        """Start ``python -m module`` with this interpreter; the child finds this very OrbitMQ.
+        """Start ``python -m module`` with this interpreter; the child imports the same OrbitMQ.
 
         Raises:
             ProcessError: the interpreter cannot be started.
@@ -124,7 +124,7 @@ class ChildProcess:
             self._process.send_signal(number)
 
     def ended(self) -> ProcessError:
-        """The error that says how it ended."""
+        """The error about the child's end, with its exit code and last lines of output."""
         lines = "\n".join(self._tail)
         return ProcessError(f"{self.name} ended with exit code {self.exit_code}\n{lines}".rstrip())
 
@@ -149,9 +149,10 @@ def _libc() -> Any:
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before the program: no cluster outlives the process that started it.
+    """Make the child end with its parent; runs in the child before the program.
 
-    A group of its own keeps the terminal's Ctrl-C away: the parent stops its children, in the right order.
+    In a process group of its own the child does not get the terminal's Ctrl-C: the parent stops its children,
+    in the right order.
     """
     os.setpgid(0, 0)
     _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -25,11 +25,11 @@ _telling: dict[int, Callable[[], object]] = {}
 def close_at_end(
     name: str, begin: Callable[[], concurrent.futures.Future[Any] | None]
 ) -> Callable[[], object]:
-    """Have something closed when the program ends; call the returned function to take that back.
+    """Register a client that is closed when the program ends; the returned function undoes that.
 
     Args:
         name: for the log.
-        begin: begins to close it; None when there is nothing to close.
+        begin: begins to close the client; returns None when there is nothing to close.
     """
     number = next(_numbers)
     _closing[number] = name, begin
@@ -38,7 +38,7 @@ def close_at_end(
 
 
 def tell_at_end(tell: Callable[[], object]) -> Callable[[], object]:
-    """Call ``tell`` when the program ends and all is closed; call the returned function to take that back."""
+    """Call ``tell`` when the program ends and all clients are closed; the returned function undoes that."""
     number = next(_numbers)
     _telling[number] = tell
     return lambda: _telling.pop(number, None)
@@ -76,7 +76,8 @@ def end() -> None:
 
 
 def _in_a_child_process() -> None:
-    """A process that multiprocessing started ends without atexit, but with its own finalizers."""
+    """Register :func:`end` in a process that multiprocessing started: it ends without atexit, but with its
+    own finalizers."""
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is not None and util is not None and process.parent_process() is not None and _closing:
         util.Finalize(None, end, exitpriority=100)

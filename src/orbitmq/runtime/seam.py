@@ -50,7 +50,7 @@ class Usage:
 
 
 class HostFacts(Protocol):
-    """What the machine says about itself, this process and its user."""
+    """Facts about the machine, this process and its user."""
 
     @property
     def name(self) -> str:
@@ -120,9 +120,10 @@ class Segment(Protocol):
         ...
 
     def data_end(self, start: int) -> int:
-        """All bytes of the file from here on are zeros that were never written; not below ``start``.
+        """The end of the written bytes: from there on the file has only zeros that were never written. At
+        least ``start``.
 
-        Bytes of which this is unknown count as written.
+        Bytes count as written if the system does not show whether they were.
         """
         ...
 
@@ -180,7 +181,8 @@ class Files(Protocol):
             private: only this user may read a new file.
 
         Raises:
-            OSError: nothing was added, as far as the disk let it be taken back.
+            OSError: the disk refused; a part that was added is removed again, unless the disk refuses that
+                too.
         """
         ...
 
@@ -233,20 +235,20 @@ class Files(Protocol):
 
 
 class Threads(Protocol):
-    """Hand-off of blocking work."""
+    """Runs blocking work off the event loop."""
 
     def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run ``function(*args)`` off the event loop; the future has its result or its error.
 
-        StopIteration and what is no Exception become a RuntimeError with that as its cause.
+        StopIteration, and errors that are not an Exception, become the cause of a RuntimeError.
         """
         ...
 
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
         """Bring files to the device off the event loop (``Segment.sync``), then call ``done(error)`` on it.
 
-        The way of every durable message: fewer hand-overs than :meth:`run`. The segments must stay open until
-        then.
+        Every durable message takes this way, as it has fewer hand-overs than :meth:`run`. The segments must
+        stay open until then.
 
         Raises:
             OSError: a segment is closed; ``done`` is not called.
@@ -254,7 +256,7 @@ class Threads(Protocol):
         ...
 
     def mutex(self) -> AbstractContextManager[object]:
-        """A new lock for what the event loop and threads both change; its holder may take it again."""
+        """A new reentrant lock for state that the event loop and threads both change."""
         ...
 
     def pool(self, max_threads: int) -> Threads:
@@ -262,7 +264,8 @@ class Threads(Protocol):
         ...
 
     def close(self, *, wait: bool = True) -> None:
-        """Finish what runs, drop what waits. Without ``wait`` return before what runs has finished."""
+        """Finish the running calls, and drop the waiting ones. Without ``wait`` return before the running
+        ones end."""
         ...
 
 
@@ -300,7 +303,7 @@ class Network(Protocol):
         """Listen on ``host:port`` (port 0: any free one).
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or is not one of this machine.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A program of the user's that prints a secret, such as a password manager's."""
+"""Runs a program of the user that prints a secret, such as a password manager."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ MAX_BYTES: Final = 16 * 1024
 
 
 class SecretCommandError(OrbitError):
-    """The program gave no secret. The text says what it did, and shows nothing of what came."""
+    """The program gave no secret. The text names the failure, and contains nothing that the program
+    printed."""
 
 
 def printed_secret(command: str, timeout_s: float, *, name: str = "the secret command") -> str:
     """The one line that a program prints.
 
-    It is started without a shell. It has the standard input and the standard error of this process, so that
-    it can ask for a passphrase.
+    The program is started without a shell. It has the standard input and the standard error of this process,
+    so that it can ask for a passphrase.
 
     Args:
         command: the program and its arguments, quoted as for a shell.
-        name: what errors call it.
+        name: the program's name in errors.
 
     Raises:
-        SecretCommandError: it cannot be started, fails, is not done in time, or prints anything else than one
-            line.
+        SecretCommandError: the program cannot be started, fails, takes too long, or prints anything else than
+            one line.
     """
     try:
         return _printed(command, timeout_s)
@@ -38,7 +39,7 @@ def printed_secret(command: str, timeout_s: float, *, name: str = "the secret co
 
 
 class _ProblemError(Exception):
-    """What the program did, as the end of a sentence."""
+    """The program's failure, as the end of a sentence."""
 
 
 def _printed(command: str, timeout_s: float) -> str:
@@ -71,8 +72,8 @@ def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int
     """What the program printed, up to one byte more than is taken, and its exit code.
 
     Raises:
-        subprocess.TimeoutExpired: it is not done in time.
-        _ProblemError: it prints more than is taken.
+        subprocess.TimeoutExpired: the program takes too long.
+        _ProblemError: the program prints more than is read.
     """
     out = process.stdout
     assert out is not None
@@ -83,7 +84,7 @@ def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int
             printed.extend(piece)
 
     deadline = time.monotonic() + timeout_s
-    # A thread: a child of the program may hold its output open after the program has ended.
+    # The output is read in a thread: a child of the program may hold it open after the program has ended.
     reader = threading.Thread(target=read, name="secret command", daemon=True)
     reader.start()
     reader.join(timeout_s)

@@ -1,4 +1,5 @@
-"""TLS of a server: who must speak it, and its certificate, which is read again when it changes."""
+"""TLS of a server: which connections must use it, and its certificate, which is read again when it
+changes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbitmq.tls")
 
-# A connection that comes this long after the last look at the files begins another one.
+# A connection that is opened this long after the files were last read lets them be read again.
 LOOK_SECONDS: Final = 1.0
 WARN_DAYS: Final = 30
 # The keys of the settings that name the files; the gRPC ports have their own for the first two.
@@ -51,10 +52,9 @@ class CertificateFiles:
     """The files of a server, PEM each.
 
     Attributes:
-        cert, key: of the server; the certificate may be a chain, the key PKCS#1 or PKCS#8. Empty: there are
-            none.
+        cert, key: of the server; the certificate may be a chain, the key PKCS#1 or PKCS#8. Empty: no file.
         password: of the key; empty: it has none.
-        authorities: of clients' certificates; empty: clients are asked for none.
+        authorities: of clients' certificates; empty: clients are not asked for certificates.
         required: whether a client without a certificate is refused.
     """
 
@@ -73,20 +73,20 @@ class CertificateFiles:
 class ServerTls:
     """The TLS of one server, for all its ports.
 
-    Changed files count from the connections of a second later on. A certificate whose key has not changed
-    yet, or that cannot be read, leaves the one before in place, with one warning.
+    Changed files take effect for connections that are opened a second later. A certificate whose key has not
+    changed yet, or that cannot be read, leaves the one before in place, with one warning.
 
     Args:
-        made_for: without files, a certificate is made at the start for these hosts, by the server itself;
-            empty: it is not.
+        made_for: the hosts for which the server makes a certificate itself at the start, if there are no
+            files; empty: it makes none.
         protocols: offered to clients that ask for a protocol (ALPN).
         keys: the settings that name the certificate, its key and the authorities, for errors.
         names: the part of a client's certificate that is the name of a user.
 
     Attributes:
-        mode: who is served.
+        mode: which connections are served.
         files, names: as given.
-        turns: those of the handshakes of all ports.
+        turns: the queue of handshake steps of all ports.
         ends_ms: when the certificate in use ends, milliseconds since the epoch; ``None``: there is none, or
             its end cannot be read.
     """
@@ -123,10 +123,10 @@ class ServerTls:
         return self.mode is not TlsMode.DISABLED and bool(self.files.cert or self._made_for)
 
     def check(self) -> None:
-        """Read the files, or make the certificate, so that what is wrong is found at the start.
+        """Read the files, or make the certificate, so that mistakes are found at the start.
 
         Raises:
-            StartError: it cannot be used.
+            StartError: the certificate cannot be used.
         """
         if not self.serves:
             return
@@ -179,7 +179,8 @@ class ServerTls:
                 self._complaint = ""
                 log.info("the certificate in %s has changed: new connections get it", self.files.cert)
                 return
-        # Files are replaced one after the other: what is half changed now will be whole at the next look.
+        # Files are replaced one after the other: a pair that is half changed now will be complete at the next
+        # read.
         text = self._unusable(error)
         if text != self._complaint:
             self._complaint = text
@@ -189,7 +190,7 @@ class ServerTls:
         """Make the context of these contents.
 
         Raises:
-            ssl.SSLError: they cannot be used.
+            ssl.SSLError: the contents cannot be used.
         """
         # Only servers with a certificate import this module.
         from orbitmq.runtime.tls import server_context
@@ -243,7 +244,7 @@ def _ends_at_ms(certificate: bytes) -> int | None:
     try:
         return ends_at_ms(certificate)
     except ValueError:
-        return None  # OpenSSL can read it, and this cannot
+        return None  # OpenSSL reads the certificate, and ``ends_at_ms`` does not
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -1,4 +1,5 @@
-"""Tells the program that started a server how the server is, by the protocol of systemd (``sd_notify``).
+"""Notifies the program that started a server of the server's state, by the protocol of systemd
+(``sd_notify``).
 
 Each notice is one datagram to the socket that ``NOTIFY_SOCKET`` names. They are sent from the event loop, so
 that a server whose loop stands still sends none: systemd then ends it and starts it again.
@@ -17,7 +18,7 @@ STOPPING: Final = "STOPPING=1"
 # A start that reads much of the log takes long: at this interval it asks for a minute more.
 MORE_TIME: Final = "EXTEND_TIMEOUT_USEC=60000000"
 MORE_TIME_EVERY_S: Final = 10.0
-# Seconds until a notice is sent again that found the other end's queue full.
+# Seconds until a notice that the receiver's full queue refused is sent again.
 AGAIN_S: Final = 0.1
 
 
@@ -37,15 +38,17 @@ class ServiceManager:
         self._notices: asyncio.Task[None] | None = None
 
     def starting(self) -> None:
-        """The server starts: until :meth:`ready` its time limit is moved on while its event loop works."""
+        """Report that the server starts; until :meth:`ready` its time limit is extended while its event loop
+        works."""
         self._send_in_turn("STATUS=starting\n" + MORE_TIME, MORE_TIME, MORE_TIME_EVERY_S)
 
     def ready(self, status: str) -> None:
-        """The server serves. From now on the watchdog gets its sign of life, twice in its time."""
+        """Report that the server serves; from now on the watchdog gets a sign of life, twice in its
+        period."""
         self._send_in_turn(f"{READY}\nSTATUS={status}", WATCHDOG, self._watchdog_s / 2)
 
     def stopping(self) -> None:
-        """The server stops, and sends nothing more."""
+        """Report that the server stops; no further notice is sent."""
         self._send_in_turn("", "", 0.0)
         self._send(f"{STOPPING}\nSTATUS=stopping")
 
@@ -67,7 +70,7 @@ class ServiceManager:
             due = notice if sent else due
 
     def _send(self, notice: str) -> bool:
-        """Whether there is nothing to try again: it is sent, or it never can be."""
+        """Send a notice; ``False``: it must be tried again, ``True``: it was sent, or never can be."""
         if not self._socket:
             return True
         try:

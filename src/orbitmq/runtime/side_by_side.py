@@ -1,4 +1,4 @@
-"""Calls that block, several at a time, for processes without an event loop (Spark's)."""
+"""Runs blocking calls, several at a time, for processes without an event loop (Spark's)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_THREADS = 16
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each call returned or raised, in the order of the calls, when all have ended.
+    """Run all calls and wait for their ends; returns what each returned or raised, in the order of the calls.
 
     One call runs on the calling thread. More run on up to 16 threads that end with this function, so that a
     process that Spark forks later inherits none.

@@ -12,7 +12,7 @@ from typing import Protocol
 from orbitmq.runtime.client_tls import Tls, client_context, handshake_failure
 from orbitmq.runtime.seam import Buffer
 
-# Linux has it; elsewhere packets are smaller.
+# The flag that more bytes follow; only Linux has it, elsewhere packets are smaller.
 _MORE: int = getattr(socket, "MSG_MORE", 0)
 
 
@@ -23,7 +23,8 @@ class Stream(Protocol):
         """Send what fits now; return how many bytes, 0 when none.
 
         Args:
-            more: follows at once, so a small piece need not become a packet of its own.
+            more: whether more bytes follow at once, so that a small piece need not become a packet of its
+                own.
         """
         ...
 
@@ -95,7 +96,7 @@ class SocketStream:
 
 
 class TlsStream(SocketStream):
-    """TLS over such a connection; errors as :class:`SocketStream`.
+    """TLS over a connection like :class:`SocketStream`, with the same errors.
 
     Raises:
         ConnectionAbortedError: TLS failed, also later; one sentence says why.
@@ -147,7 +148,7 @@ class TlsStream(SocketStream):
         return count
 
     def wait(self, *, to_send: bool, timeout_s: float) -> bool:
-        # What is decrypted already does not show at the socket.
+        # Bytes that are decrypted already do not show at the socket.
         return self._session.pending() > 0 or super().wait(to_send=to_send, timeout_s=timeout_s)
 
     def _failed(self, error: OSError) -> ConnectionAbortedError:

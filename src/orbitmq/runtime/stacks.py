@@ -1,4 +1,4 @@
-"""Where the threads and the tasks of this process are."""
+"""The stacks of the threads and the tasks of this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import traceback
 from types import FrameType
 
-# Most threads, most tasks, and most calls of each.
+# The most threads and the most tasks that are shown, and the most calls of each.
 MOST = 100
 DEEPEST = 20
 

@@ -83,7 +83,7 @@ class SystemSegment:
                 data = os.lseek(self.descriptor, at, os.SEEK_DATA)
                 at = os.lseek(self.descriptor, data, os.SEEK_HOLE)
             except OSError as error:
-                # ENXIO: only a hole is left. Any other: the file system does not tell.
+                # ENXIO: only a hole is left. Any other error: the file system does not show holes.
                 return at if error.errno == errno.ENXIO else self._size_bytes
         return at
 

@@ -1,7 +1,7 @@
 """The real machine behind the seam: system clock, disk, sockets and a thread pool.
 
-Clients run on every system, so nothing here needs Linux when it is imported, nor in what a client calls. What
-only servers call is loaded with the first such call, and refused on other systems.
+Clients run on every system, so nothing here needs Linux when it is imported, nor in what a client calls.
+Functions that only servers call are loaded with the first such call, and refused on other systems.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from orbitmq.runtime.seam import Listener, Runtime, Segment, Usage
 from orbitmq.runtime.threads import SystemThreads
 
 LISTEN_BACKLOG = 1024
-# Where servers run: they use its file locks, memory maps and sendfile.
+# The systems on which servers run: they use Linux's file locks, memory maps and sendfile.
 SERVER_SYSTEMS = frozenset({"linux"})
-# Files that servers started from here must not inherit; on Windows none are, and read as they are.
+# Flags for files that child processes must not inherit. On Windows none are inherited, and files are read as
+# binary.
 OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def require_linux() -> None:
-    """Refuse to run a server elsewhere.
+    """Refuse to run a server on another system than Linux.
 
     Raises:
         StartError: this system is not Linux.
@@ -48,7 +49,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # The function itself: it is asked several times for every message.
+    # The function itself, without a method around it: it is called several times for every message.
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
@@ -128,7 +129,7 @@ class SystemFiles:
             for made in missing:
                 _sync_folder(os.path.dirname(made))
         except OSError:
-            # The next call would find them, and sync nothing.
+            # Otherwise the next call would find these folders, and sync nothing.
             for made in missing:
                 with contextlib.suppress(OSError):
                     os.rmdir(made)
@@ -154,7 +155,7 @@ class SystemFiles:
         self.make_dirs(folder)
         temporary = f"{path}.tmp"
         try:
-            # A file that a crash left may be open to others.
+            # A file left by a crash may be readable by other users.
             if private:
                 self.remove(temporary)
             mode = 0o600 if private else 0o666
@@ -241,7 +242,8 @@ class SystemFiles:
             if durable:
                 _sync_folder(folder)
         except OSError:
-            # The next call would find the file, and a power cut take it with all that was flushed into it.
+            # Otherwise the next call would find the file, and a power cut could remove it with all bytes
+            # flushed into it.
             if segment is not None:
                 segment.close()
             with contextlib.suppress(OSError):

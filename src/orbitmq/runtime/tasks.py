@@ -71,7 +71,7 @@ class Background:
         await self.stop()
 
     async def stop(self) -> None:
-        """Cancel all tasks and return when they have ended. Called from one of them, it spares that one."""
+        """Cancel all tasks and return when they have ended. A task that calls this is not cancelled."""
         self._stopped = True
         pending = {task: None for task in self._tasks if task is not asyncio.current_task()}
         while pending:
@@ -116,7 +116,7 @@ async def every(
 
     Args:
         first_s: seconds before the first call; ``seconds`` when None. An error of a call is logged, and the
-            next call comes as if nothing had happened.
+            calls go on.
     """
     await clock.sleep(seconds if first_s is None else first_s)
     while True:
@@ -130,10 +130,10 @@ async def every(
 
 
 def failed_itself(error: BaseException) -> bool:
-    """Whether what user code raised is its own failure.
+    """Whether an error that user code raised is that code's own failure.
 
-    So is a :class:`asyncio.CancelledError` when the task that runs here was not cancelled: the code awaited
-    something else that was. When this task itself was cancelled, its end is no failure.
+    A :class:`asyncio.CancelledError` is one too when the task that runs here was not cancelled: the code
+    awaited something else that was cancelled. When this task itself was cancelled, its end is no failure.
     """
     if not isinstance(error, asyncio.CancelledError):
         return isinstance(error, Exception)
@@ -145,7 +145,7 @@ def failed_itself(error: BaseException) -> bool:
 
 
 def outcome(task: asyncio.Task[T]) -> T | None:
-    """What a task gave; None when it has not ended, or otherwise."""
+    """The result of a task; None when it has not ended, was cancelled or failed."""
     return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
 

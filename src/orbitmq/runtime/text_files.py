@@ -22,7 +22,7 @@ def private_bytes(path: str, count: int) -> bytes:
     """The first ``count`` bytes of a file that no other user can read or change. Windows has no such modes.
 
     Raises:
-        ValidationError: others can, or it is another user's; the text says what to do.
+        ValidationError: other users can, or the file is another user's; the text names the remedy.
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:

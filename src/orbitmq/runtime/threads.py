@@ -38,7 +38,7 @@ class SystemThreads:
         self._flush_thread: FlushThread | None = None
 
     def run(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """See the seam.
+        """See ``seam.Threads``.
 
         Raises:
             RuntimeError: the pool is closed.
@@ -58,7 +58,7 @@ class SystemThreads:
         return future
 
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
-        """See the seam. The files have a thread of their own, started by the first call.
+        """See ``seam.Threads``. The files have a thread of their own, started by the first call.
 
         Raises:
             OSError: a segment is closed.
@@ -76,7 +76,7 @@ class SystemThreads:
         self._flush_thread.sync(descriptors, done)
 
     def mutex(self) -> AbstractContextManager[object]:
-        """See the seam."""
+        """See ``seam.Threads``."""
         return threading.RLock()
 
     def _serve(self) -> None:
@@ -109,11 +109,11 @@ class SystemThreads:
             return
 
     def pool(self, max_threads: int) -> SystemThreads:
-        """See the seam."""
+        """See ``seam.Threads``."""
         return SystemThreads(max_threads)
 
     def close(self, *, wait: bool = True) -> None:
-        """See the seam."""
+        """See ``seam.Threads``."""
         with self._lock:
             self._closed = True
             threads = list(self._threads)

@@ -1,9 +1,9 @@
 """TLS of connections: the contexts of servers, and a layer between a transport and its protocol.
 
-The layer is a filter over :class:`ssl.MemoryBIO`, not the event loop's own TLS: that takes a socket
-before anything is read, and a listener that serves clients with and without TLS on one port has read
-the first bytes already. It works over every transport, also one in memory, and gives no way around it: it
-offers no socket that could be written to without encryption.
+The layer is a filter over :class:`ssl.MemoryBIO`, not the event loop's own TLS, which takes a socket before
+anything is read: a listener that serves clients with and without TLS on one port has read the first bytes
+already. The layer works over every transport, also one in memory. It does not expose the socket, to which
+bytes could be written without encryption.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OnFailure: TypeAlias = Callable[[str, str], None]
 
 
 class UnusableError(ssl.SSLError):
-    """A file is not what it should be; ``reason`` is a sentence."""
+    """A certificate or key cannot be used; ``reason`` is a sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -49,10 +49,10 @@ def server_context(
         protocols: for ALPN, the preferred one first.
         password: of the key.
         authorities: PEM; clients are asked for a certificate of one of them.
-        required: whether a client without one is refused.
+        required: whether a client without a certificate is refused.
 
     Raises:
-        ssl.SSLError: they cannot be read, or are not of one pair.
+        ssl.SSLError: certificate and key cannot be read, or do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -100,10 +100,11 @@ class TlsLayer(asyncio.BufferedProtocol):
         on_failure: called with a kind of failure and its text; the connection is gone then.
         server_host: for the client's side, the host that was connected to.
         on_end: called when the handshake ends, in whatever way.
-        turns: of the handshakes of a server; None: each goes on as soon as bytes for it come.
+        turns: the queue of a server's handshake steps; None: a handshake goes on as soon as bytes for it
+            arrive.
 
     Attributes:
-        error: what ended the connection, if TLS did.
+        error: the error of TLS that ended the connection, if there was one.
         records: the bytes of the connection.
     """
 
@@ -126,7 +127,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             encrypted, to_send, server_side=server_host is None, server_hostname=server_host
         )
         self.records = TlsRecords(self, self._session, encrypted, to_send)
-        # The event loop calls these for every read: no call in between.
+        # The event loop calls these for every read: the records' methods save a call in between.
         self.get_buffer = self.records.room
         self.buffer_updated = self.records.received
         self.error: ssl.SSLError | None = None
@@ -139,7 +140,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take a transport on which ``received`` has come already."""
+        """Take over a transport on which the bytes ``received`` have arrived already."""
         transport.set_protocol(self)
         self._transport = transport
         self.records.begin(transport)
@@ -175,7 +176,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             return self._step()
         if not self._waits and self._transport is not None:
             self._waits = True
-            # Bytes that come before its turn wait in the socket's buffer.
+            # Bytes that arrive before the handshake's turn wait in the socket's buffer.
             self._transport.pause_reading()
             self._turns.wait(self._go_on)
         return False
@@ -250,7 +251,8 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Send close_notify, and close when everything is written."""
         if self._transport is None or self._transport.is_closing():
             return
-        # It waits for the client's close_notify, or the session is broken: ours is sent all the same.
+        # An error means that the client's close_notify is missing, or the session is broken: this side's is
+        # sent all the same.
         with contextlib.suppress(ssl.SSLError):
             self._session.unwrap()
         self.records.flush()
@@ -291,11 +293,11 @@ class ClientTlsLayer(TlsLayer):
     """The client's side of a TLS connection.
 
     Args:
-        address: of the server, for errors.
+        address: the server's address, for errors.
         host: the host in it, which the certificate must be for.
 
     Attributes:
-        opened: done with the handshake; its failure is a ConnectionError with one sentence.
+        opened: a future that is done with the handshake; its error is a ConnectionError with one sentence.
     """
 
     def __init__(self, tls: Tls, inner: Inner, address: str, host: str) -> None:
@@ -329,7 +331,7 @@ class TlsTransport(asyncio.Transport):
     def __init__(self, layer: TlsLayer) -> None:
         super().__init__()
         self._layer = layer
-        # Without a call in between: these are on the path of every message.
+        # The records' methods save a call in between: both are on the path of every message.
         self.write = layer.records.write  # type: ignore[method-assign]
         self.writelines = layer.records.writelines  # type: ignore[method-assign,assignment]
 

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
 """The bytes of a TLS connection: decrypted into the buffer of the protocol that they are for, and encrypted.
 
-Received bytes come into one buffer for all connections of a thread, since each read is used up at once. What
-the protocol writes while it takes received bytes goes out in one write, when it has taken them all.
+Received bytes come into one buffer for all connections of a thread, since each read is used up at once. Bytes
+that the protocol writes while it takes received bytes are sent in one write, when it has taken them all.
 
 Typed in ``tls_records.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -142,7 +142,7 @@ class TlsRecords:
         while filled < size:
             try:
                 count = self._read(size - filled, memoryview(room)[filled:] if filled else room)
-            except ssl.SSLWantReadError:  # what has come ends within a record
+            except ssl.SSLWantReadError:  # the received bytes end within a record
                 return filled
             except ssl.SSLError as error:
                 self._fault = error
@@ -151,8 +151,8 @@ class TlsRecords:
                 self._ended = True
                 return filled
             filled += count
-            # A record that did not fill the room is used up. Asking OpenSSL for one that has not come would
-            # cost an exception.
+            # A record that did not fill the room is used up. Reading a record that has not arrived would cost
+            # an exception of OpenSSL.
             if filled < size and not self._encrypted.pending:
                 return filled
         self._more = self._encrypted.pending > 0 or self._pending() > 0

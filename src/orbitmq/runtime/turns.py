@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Turns:
-    """A queue of TLS handshakes' steps, one for each turn. It holds one of each connection at most."""
+    """A queue of steps of TLS handshakes, at most one of each connection; each turn does one step."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()

@@ -1,4 +1,4 @@
-"""Waiting until a condition holds: woken by what changes it, without looking again and again."""
+"""Waiting until a condition holds: the code that changes it wakes the waiting tasks, so none polls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class Waiters:
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        #: What is waited for. Empty as a rule: a busy path may look here before it calls :meth:`changed`.
+        #: The conditions that tasks wait for. Usually empty: a busy path may check that before it calls
+        #:meth:`changed`.
         self.waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     def changed(self) -> None:
-        """The state has changed: wake those whose condition holds now."""
+        """Wake the tasks whose condition holds now, after a change of the state."""
         for woken, holds in self.waiting.items():
             if not woken.done() and holds():
                 woken.set_result(None)

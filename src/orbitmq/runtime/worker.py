@@ -14,7 +14,7 @@ from orbitmq.runtime.system import SystemClock, SystemHost
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What blocking code may ask of the machine.
+    """The parts of the machine that blocking code may use.
 
     Attributes:
         pause: blocks for this many seconds.

@@ -1,6 +1,6 @@
 """Settings of authentication and authorization: which a server has, and which it refuses to start with.
 
-A server that ignored one of them would let in whom the file keeps out, or leave a door beside the gate open.
+A server that ignored one of them would serve users whom its file excludes, or leave a way around the checks.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def migrates() -> Any:
 
 
 def authorization() -> Any:
-    """Whether rules say what users may do."""
+    """Whether users may do only what rules permit."""
     return setting(False, AUTHORIZATION, flag)
 
 
 def mode() -> Any:
-    """Whether what is not permitted is refused, or counted only."""
+    """Whether requests that are not permitted are refused, or only counted."""
     return setting(ENFORCE, MODE, one_of(ENFORCE, OBSERVE), live=True)
 
 
 def strategy() -> Any:
-    """The class that says how often signatures are checked; empty: RocketMQ's default, of each request."""
+    """The class that decides how often signatures are checked; empty: RocketMQ's default, at each request."""
     return setting("", "authenticationStrategy", lambda _key, value: value)
 
 
 def key_file() -> Any:
-    """The file with the key that encrypts the secrets of users in files; empty: they stand there in clear."""
+    """The file with the key that encrypts the secrets of users in files; empty: they are stored in clear."""
     return setting("", "authKeyFile", path)
 
 
@@ -106,7 +106,7 @@ def keys(name: str, secret: str) -> Parser:
 
 
 class Keys(Credentials):
-    """Keys of a setting: printed settings show that there are some."""
+    """Keys of a setting; a printed setting shows only that there are keys."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ _ALONE: Final = (
     "where keys are required a broker without replicas, or innerClientAuthenticationCredentials, "
     "with which the brokers of a name prove to each other who they are"
 )
-# What the value may be while keys are asked for, and the words of the refusal.
+# By key: a test of the values that are allowed while keys are required, and the words of the refusal.
 Bounds: TypeAlias = Mapping[str, tuple[Callable[[str], bool], str]]
 OF_ALL: Final[Bounds] = {
     "authenticationProvider": (_class_of("authentication.provider.DefaultAuthenticationProvider"), _PROVIDER),
@@ -156,7 +156,7 @@ OF_ALL: Final[Bounds] = {
     "authenticationWhitelist": (lambda value: not value, _LISTED),
     "authorizationWhitelist": (lambda value: not value, _LISTED),
 }
-# What name servers have not.
+# For name servers, which do not read the accounts of ACL 1.0.
 OF_NAME_SERVERS: Final[Bounds] = {
     **OF_ALL,
     MIGRATES: (lambda value: value.lower() != "true", "false: only brokers read the accounts of ACL 1.0"),
@@ -179,16 +179,16 @@ OF_ACL_1: Final[Bounds] = {
 
 
 def check(text: str, overrides: Mapping[str, str], is_on: bool, bounds: Bounds) -> None:
-    """Refuse settings beside which the gate would not do what they say.
+    """Refuse settings that do not go together with the required keys.
 
     Args:
-        text: a configuration file's.
+        text: the text of a configuration file.
         overrides: settings that win over it.
-        is_on: whether keys are asked for.
-        bounds: what the values of other settings may be then.
+        is_on: whether keys are required.
+        bounds: the values that other settings may have then.
 
     Raises:
-        ConfigError: it names the key, its value and its line.
+        ConfigError: the error names the key, its value and its line.
     """
     settings = {key: value.strip() for key, value in {**properties_text.parse(text), **overrides}.items()}
 

@@ -52,7 +52,7 @@ class ExportSettings(Settings):
         """Refuse OTLP_GRPC without a receiver. (RocketMQ writes an error to its log, and sends nothing.)
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: there is no receiver.
         """
         if kind == OTLP_GRPC and not self.target:
             raise ConfigError(

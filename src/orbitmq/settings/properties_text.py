@@ -46,7 +46,7 @@ def amended(text: str, changes: Mapping[str, str]) -> str:
         if entry is None or entry[0] not in changes:
             written.append(lines)
         elif entry[0] in left:
-            # A later entry of the same name would win, so that only one stays.
+            # A later entry of the same name would win, so only this one is kept.
             written.append(render({entry[0]: left.pop(entry[0])}))
     if left and written and not written[-1].endswith(("\n", "\r")):
         written.append("\n")
@@ -54,7 +54,7 @@ def amended(text: str, changes: Mapping[str, str]) -> str:
 
 
 def _entries(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """Each entry with the lines that it stands on; ``None`` for lines that say nothing."""
+    """Each entry with the lines that it stands on; ``None`` for comments and blank lines."""
     lines, pending = "", ""
     for line in _LINE.findall(text):
         stripped = line.rstrip("\r\n").lstrip(" \t\f")
@@ -70,7 +70,8 @@ def _entries(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
         yield lines, _entry(pending + stripped)
         lines, pending = "", ""
     if lines:
-        # It asks for another line: an empty one ends it, whatever is written behind it.
+        # The last line ends in a backslash: an empty line ends it, so that appended text does not continue
+        # it.
         yield lines.rstrip("\r\n") + "\n\n", _entry(pending) if pending else None
 
 

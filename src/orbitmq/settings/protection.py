@@ -1,6 +1,6 @@
-"""Settings that ask for access control, or for TLS, that a server does not have.
+"""Settings that require access control, or TLS, that a server does not have.
 
-A server that ignored them would serve everybody although the file asks for protection. So the start is
+A server that ignored them would serve everybody although the file requires protection. So the start is
 refused, unless ``allowOpen=true`` is set.
 """
 
@@ -16,13 +16,13 @@ OPEN_KEY = "allowOpen"
 _SWITCHES = frozenset({"authenticationenabled", "authorizationenabled", "aclenable", "usetls", "tlsenable"})
 _TLS = "tls.server.mode and its certificate (docs/operations.md)"
 _KEYS = "authenticationEnabled with users and rules (docs/security.md)"
-# What a server has in place of a setting that it lacks; of all others, the keys of TLS.
+# The settings to use in place of one that a server lacks; for all others, the keys of TLS.
 _INSTEAD = {"aclenable": _KEYS, "authenticationenabled": _KEYS, "authorizationenabled": _KEYS}
 _OFF = frozenset({"", "false", "no", "off", "0", "none"})
 
 
 def is_asked(key: str, value: str) -> bool:
-    """Whether the setting asks for TLS or access control, in whatever case its key is written."""
+    """Whether the setting requires TLS or access control; its key may be in upper or lower case."""
     name, lowered = key.lower(), value.strip().lower()
     return (name in _SWITCHES or name.startswith("tls.")) and lowered not in _OFF
 
@@ -39,15 +39,15 @@ def sentence(key: str, value: str) -> str | None:
 def check(
     text: str, overrides: Mapping[str, str], *, is_open: bool, built: Collection[str] = frozenset()
 ) -> None:
-    """Refuse settings that ask for protection, unless the server ``is_open`` on purpose.
+    """Refuse settings that require protection, unless the server ``is_open`` on purpose.
 
     Args:
-        text: a configuration file's.
+        text: the text of a configuration file.
         overrides: settings that win over it.
         built: keys of protection that this server has.
 
     Raises:
-        ConfigError: it names the first such key, its value and its line, and the other keys.
+        ConfigError: the error names the first such key, its value and its line, and the other keys.
     """
     settings = {**properties_text.parse(text), **overrides}
     asked = [key for key, value in settings.items() if key not in built and is_asked(key, value)]

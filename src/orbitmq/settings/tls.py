@@ -1,7 +1,7 @@
 """The settings of TLS, in RocketMQ's keys, for both servers.
 
-RocketMQ reads them from Java options and from the file that ``tls.config.file`` names; here they stand in the
-server's own file too. What it takes for no protection without a word is an error here.
+RocketMQ reads them from Java options and from the file that ``tls.config.file`` names; here they may be in
+the server's own file too. Values with which RocketMQ silently runs without protection are errors here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _text(_key: str, value: str) -> str:
 
 
 def _word(kind: type[E], expected: str) -> Callable[[str, str], str]:
-    """One of the words of ``kind``, in any case."""
+    """A parser for one of the words of ``kind``, in upper or lower case."""
 
     def parse(key: str, value: str) -> str:
         lowered = value.lower()
@@ -90,10 +90,11 @@ class TlsSettings(Settings):
         return bool(self.cert) or self.test_mode
 
     def check(self) -> list[str]:
-        """Refuse settings that do not go together; sentences about those that do less than they seem to.
+        """Refuse settings that do not go together; returns sentences about those that do less than they seem
+        to.
 
         Raises:
-            ConfigError: it names one key of them.
+            ConfigError: the error names one of their keys.
         """
         if self.config_file:
             raise ConfigError(
@@ -187,7 +188,7 @@ class TlsSettings(Settings):
         return ServerTls(runtime, TlsMode(self.mode), files, made_for, PROTOCOLS, names=NamePart(self.names))
 
     def client(self) -> Tls | None:
-        """How the server speaks to others; None: in clear.
+        """The TLS of the server's own requests; None: they are sent in clear.
 
         Raises:
             StartError: a file cannot be used.
@@ -215,14 +216,14 @@ def _own_tls(settings: TlsSettings) -> Tls:
 
 
 def merged(conf: str, overrides: Mapping[str, str], more: Mapping[str, str], place: str) -> dict[str, str]:
-    """The overrides with the settings of TLS that stand in another place, as in the file of tls.config.file.
+    """The overrides with the settings of TLS from another place, such as the file of tls.config.file.
 
-    In RocketMQ that file wins over all else but the mode. Here nothing is said twice: a setting that stands
-    in two places with two values is an error.
+    In RocketMQ that file wins over all else but the mode. Here no place wins: a setting that has different
+    values in two places is an error.
 
     Args:
         conf: the text of the server's own file.
-        more: what stands in the other place.
+        more: the settings of the other place.
         place: its name, for errors.
 
     Raises:

@@ -1,7 +1,7 @@
 """Settings in RocketMQ's own format: typed dataclasses whose fields carry the key and the parser.
 
-RocketMQ ignores what it does not know and takes ``yes`` for false. Here a wrong value is an error that names
-key, value, line and what was expected, and every key without effect gets one sentence.
+RocketMQ ignores unknown keys and reads ``yes`` as false. Here a wrong value is an error that names key,
+value, line and the expected form, and every key without effect gets one sentence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def setting(default: Any, key: str, parse: Parser, *, live: bool = False, secret
 
     Args:
         live: whether a running server may change it.
-        secret: whether it is shown as ``***`` only; its parser keeps that in its errors, too.
+        secret: whether it is shown as ``***`` only; its parser hides it in errors, too.
     """
     return field(default=default, metadata={"key": key, "parse": parse, "live": live, "secret": secret})
 
@@ -57,13 +57,13 @@ def group(kind: type[Settings]) -> Mapping[str, Any]:
 
 
 class Settings:
-    """What dataclasses of :func:`setting` fields can do."""
+    """The methods of dataclasses with :func:`setting` fields."""
 
     __slots__ = ()
 
     def without_effect(self, key: str, value: str) -> str:
         """The sentence for a key that names no field."""
-        from difflib import get_close_matches  # needed by a typing error only
+        from difflib import get_close_matches  # imported only after a typing error
 
         near = get_close_matches(key, self.to_properties(), 1, cutoff=0.8)
         hint = f", did you mean {near[0]}?" if near else ""
@@ -190,7 +190,7 @@ def host(key: str, value: str) -> str:
 
 
 def own_host(key: str, value: str) -> str:
-    """As :func:`host`, for what others are told: an address under which they reach this machine."""
+    """As :func:`host`, for an address that is sent to others, by which they reach this machine."""
     found = host(key, value)
     if not is_of_one_machine(found):
         raise ConfigError(key, value, "the address of this machine: nobody can connect to this one")
@@ -280,6 +280,6 @@ def log_levels(key: str, value: str) -> str:
 
 
 def levels_of(value: str) -> dict[str, str]:
-    """The levels by their loggers; what has no level has the empty one."""
+    """The levels by their loggers; a logger without a level has an empty one."""
     pairs = (part.strip().rpartition(":") for part in value.split(";") if part.strip())
     return {name or level: level if name else "" for name, _, level in pairs}

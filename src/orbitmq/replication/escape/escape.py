@@ -138,7 +138,7 @@ class Escape(Component):
         # A task that has ended is counted a moment longer than its message.
         return Background(self.name, max_tasks=2 * MAX_MESSAGES)
 
-    # -- see Elsewhere -----------------------------------------------------------------------------------
+    # -- Elsewhere ---------------------------------------------------------------------------------------
 
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]

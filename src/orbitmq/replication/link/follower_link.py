@@ -58,7 +58,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
         """Bytes received in the last whole second."""
         return self._flow.rate(self._clock.monotonic())
 
-    # -- what the two languages differ in --------------------------------------------------------------
+    # -- what differs between the protocols ------------------------------------------------------------
 
     @abstractmethod
     async def _begin(self) -> None:

@@ -168,7 +168,7 @@ class StreamMaster:
             sealed = payload if self._sealing is None else self._sealing.seal(kind, payload)
             self._transport.write(stream.frame(kind, sealed))
 
-    # -- what comes ------------------------------------------------------------------------------------
+    # -- received frames -------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> None:
         self._received += len(data)

@@ -189,7 +189,7 @@ class StreamFollowerLink(FollowerLink):
         self.hello, self.copied_to = master, master.end
         return master
 
-    # -- what comes ------------------------------------------------------------------------------------
+    # -- received frames -------------------------------------------------------------------------------
 
     def _take(self, data: memoryview) -> None:
         piece = self._reader.only_piece(data)
@@ -215,7 +215,7 @@ class StreamFollowerLink(FollowerLink):
             raise LinkError("it says hello without having been asked")
         self._answer.set_result(hello)
 
-    # -- what we say -----------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------
 
     def _report(self, received: int, durable: int) -> None:
         if (received, durable) == self._reported:

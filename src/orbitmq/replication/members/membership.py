@@ -101,7 +101,7 @@ class Membership(Component):
         self._word = MasterWord(timing)
         self._isolated_s = -math.inf  # since when this broker is isolated, or was last
         self._began_empty = False  # whether this broker had no log at its start
-        # whether the last stop was not clean, and this broker has taken no messages since
+        # Whether the last stop was not clean, and this broker has not been through pre-online since.
         self._crashed = False
         self._stood_in = False
         self._asked_s = 0.0
@@ -177,7 +177,7 @@ class Membership(Component):
         """Whether the tables of all others were taken in the last pre-online."""
         return self._pre_online.took_all
 
-    # -- what others tell ------------------------------------------------------------------------------
+    # -- news from other brokers -----------------------------------------------------------------------
 
     def _settings_changed(self, event: SettingsChanged) -> None:
         if "namesrvAddr" in event.keys:

@@ -166,7 +166,7 @@ class ReplicatedLocks(Component):
         self._locks.unlock(group, request.client_id, new)
         return [queue for queue in held if granted[queue] >= self.quorum]
 
-    # -- who leads -------------------------------------------------------------------------------------
+    # -- the right to lead -----------------------------------------------------------------------------
 
     def _role_changed(self, change: RoleChanged) -> None:
         self._roles += 1

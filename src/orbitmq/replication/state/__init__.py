@@ -9,13 +9,13 @@ are asked by request codes instead (``codes``, ``copies``).
 
 While one broker leads, its value counts, and nothing has to be decided. After a fault two brokers may have
 changed the same key: the tables have no order of their own, so it is inferred. ``terms`` says who led last.
-A slave that acted says so (``acting_term``), and which keys it removed (``seen_by_follower``). A master knows
-which slaves it has not told all (``lagging_followers``), and after a kill which keys it has changed before it
-could ask (``unsynced_start``). ``merge_rules`` makes one rule of that for each frame: take all, nothing, what
-is newer, or what is missing.
+A slave that acted sends that fact (``acting_term``); which keys it removed shows from those that it had
+before (``seen_by_follower``). A master notes which slaves lack changes (``lagging_followers``), and after a
+kill which keys it has changed before it could ask them (``unsynced_start``). ``merge_rules`` makes one rule
+of that for each frame: take all, nothing, what is newer, or what is missing.
 
-What a broker has taken counts only when it is on the disk where a message would be lost without it
-(``durable_tables``, ``acting_journal``). Decision 18 tells why tables travel this way; decision 31 is the
-proposal to give every key a stamp, which would replace the inferences, and ``shadow`` measures that proposal
-in the simulation.
+Changes that a broker has taken count only when they are on its disk, if a message would be lost without them
+(``durable_tables``, ``acting_journal``). Decision 18 explains why tables are sent this way; decision 31 is
+the proposal to give every key a stamp, which would replace the inferences, and ``shadow`` measures that
+proposal in the simulation.
 """

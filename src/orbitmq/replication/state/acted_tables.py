@@ -17,7 +17,7 @@ _LEFT_OUT = frozenset({LOCKS, *METADATA})
 
 
 class _Told:
-    """Stands for a link where there is none: an answer brought what a link would bring."""
+    """Stands in for a link: its frames came in an answer."""
 
     is_master = False
     sealed = False

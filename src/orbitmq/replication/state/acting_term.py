@@ -16,7 +16,7 @@ class ActingTerm:
 
     Attributes:
         term: the last term in which the slave acted without following a master since; 0: none. The
-            term of its tables may be higher: a slave raises it so that a master listens.
+            term of its tables may be higher: a slave raises it so that a master takes them.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -25,11 +25,12 @@ class ActingTerm:
         feed.register(ACTED, FedTable(lambda term: term, self._apply))
 
     def begins(self, term: int) -> None:
-        """This broker begins to act for its master."""
+        """Note that this broker begins to act for its master."""
         self._set(term)
 
     def told(self) -> None:
-        """The slave's tables are a copy of its master's again, and the master has all its changes."""
+        """Note that the master has all changes of this slave, whose tables are a copy of the master's
+        again."""
         if self.term:
             self._set(0)
 

@@ -1,4 +1,4 @@
-"""Copies the tables of a RocketMQ broker, which tells them by request codes (SlaveSynchronize)."""
+"""Copies the tables of a RocketMQ broker, which sends them in answers to requests (SlaveSynchronize)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Pieces = Iterable[tuple[str, object]]
 
 
 class TableCodes:
-    """Asks another broker for its tables, one code for each.
+    """Requests another broker's tables, one request code for each.
 
     Args:
         takes: whether this broker still copies another one's tables; called when an answer has come. By then
@@ -105,7 +105,7 @@ class TableCodes:
             self._take(TIMERS, check.version, [("progress", progress.plain())])
 
     async def topics(self, address: str) -> None:
-        """Make our topics those of the other broker, plus our own system topics."""
+        """Make this broker's topics those of the other broker, plus its own system topics."""
         body = TopicConfigAndMappingSerializeWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         )
@@ -119,7 +119,7 @@ class TableCodes:
         self._take(TOPICS, body.data_version, [*pieces, *((name, None) for name in gone)], unequal=True)
 
     async def groups(self, address: str) -> None:
-        """Make our subscription groups those of the other broker, with the topics they may not read."""
+        """Make this broker's subscription groups those of the other, with the topics they may not read."""
         body = SubscriptionGroupWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
@@ -165,7 +165,8 @@ class TableCodes:
             await self.offsets(address, always=False)
             await self.timers(address)
             if not self._has_topics():
-                # Our disk is new. The other broker, once it follows us, deletes what we do not have.
+                # This broker's disk is new. The other broker, once it follows, deletes all that this one does
+                # not have.
                 await self.topics(address)
                 await self.groups(address)
                 await self.modes(address)
@@ -173,7 +174,7 @@ class TableCodes:
             raise ExchangeError(f"the tables of {address}: {error}") from error
 
     def _has_topics(self) -> bool:
-        """Whether a person or program made a topic; retry topics do not count, heartbeats make them."""
+        """Whether a person or program made a topic; retry topics do not count, since heartbeats make them."""
         return any(
             not self._topics.is_system(name) and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
             for name in (topic.topic_name for topic in self._topics)
@@ -194,10 +195,12 @@ class TableCodes:
         always: bool = False,
         unequal: bool = False,
     ) -> bool:
-        """Make the changes if the other broker's table is not older than ours; returns whether it did.
+        """Make the changes if the other broker's table is not older than this one's; returns whether they
+        were made.
 
         Args:
-            unequal: make them when the version differs at all, older or newer: we follow that broker.
+            unequal: whether to make them when the versions differ at all, as when this broker follows the
+                other.
         """
         known = self._feed.tables().get(table)
         if known is None or version is None or not self._takes():

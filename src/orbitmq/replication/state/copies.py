@@ -33,7 +33,7 @@ class TableCopies(Component):
 
     Args:
         master: the client address of a master that speaks RocketMQ's protocol; ``None``: no such master. An
-            OrbitMQ master tells its tables itself; before it is online they may be empty.
+            OrbitMQ master sends its tables itself; before it is online they may be empty.
     """
 
     name = "copies of the master's tables"
@@ -126,7 +126,7 @@ class TravellingTables:
             # Request codes give only a part of an OrbitMQ broker's tables, and with fewer details.
             raise ExchangeError(f"the link to {address} is gone")
         await self._codes.take_back(address)
-        self._locks.taken(None)  # RocketMQ's brokers tell no locks
+        self._locks.taken(None)  # RocketMQ's brokers send no locks
 
     def _link(self, broker_id: int) -> PeerLink | None:
         # The newest link: a half-open older one may be left.

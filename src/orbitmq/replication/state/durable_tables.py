@@ -1,11 +1,11 @@
 """Which received changes must be on the disk before they count as made here.
 
-At a follower: the tables needed to read messages, or a message that a quorum has could outlive its topic, and
-a disabled user come back with the follower's restart. These tables are sent at once, so before the messages
-that follow the change.
+At a follower these are the tables needed to read messages, and users: without them a message that a quorum
+has could outlive its topic, and a disabled user could come back with the follower's restart. These tables are
+sent at once, so before the messages that follow the change.
 
-At a leader: the deliveries its followers made as acting master. A leader killed without them on its disk
-could not get them back: its followers' tables have become a copy of its own.
+At a leader these are the deliveries that its followers made as acting master. A leader killed without them on
+its disk could not get them back: its followers' tables have become a copy of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Sends changes of the tables over the link with the log, within a moment, in the order they were made."""
+"""Sends changes of the tables over the link with the log, within a moment, in the order in which they were
+made."""
 
 from __future__ import annotations
 
@@ -53,18 +54,18 @@ SLICE = 200
 
 
 class StateExchange(Component):
-    """Tells followers the changes made here, and makes the changes of a leader.
+    """Sends followers the changes made here, and makes the changes of a leader.
 
-    A leader tells each follower that connects all that its tables hold, and from then on each change. Tables
-    of a lower term are not taken; a follower that gets them answers with its own. So does a slave that has
-    stopped acting, and a master that skipped pre-online gets the changes made while another broker acted.
-    Such a master already serves: it takes the entries that are new to it, then tells all its tables.
+    A leader sends each follower that connects its whole tables, and from then on each change. A follower
+    takes no tables of a lower term, and sends its own whole tables in return. A slave that has stopped acting
+    does the same, so that a master that skipped pre-online gets the changes made while another broker acted.
+    Such a master already serves: it takes the entries that are new to it, then sends its whole tables.
 
     Args:
         durable: the tables that must be on the disk before their changes count.
-        locks: knows which brokers rely on our queue locks; frames of whole tables carry that.
-        note_version: told the tables whose version changed although their entries did not.
-        refused: called when the disk refuses changes told by our leader.
+        locks: decides when the table of queue locks is complete; frames of whole tables contain that time.
+        note_version: called with each table whose version changed although its entries did not.
+        refused: called when the disk refuses changes of the leader.
 
     Attributes:
         acted: whether this broker acted for its master.
@@ -108,7 +109,7 @@ class StateExchange(Component):
         self._started = False
         self._ends_to_act = False
         self._applies = False  # the changes being made now come from a peer
-        self._was_told = False  # since the start, our leader has told us all that its tables hold
+        self._was_told = False  # since the start, the leader has sent its whole tables
         self._inboxes: dict[PeerLink, Inbox] = {}
         self._asked: dict[PeerLink, asyncio.Future[None]] = {}
         self._news = asyncio.Event()
@@ -134,30 +135,31 @@ class StateExchange(Component):
         self._telling.stop()
         await super().end_work()
 
-    # -- see TableExchange -------------------------------------------------------------------------------
+    # -- TableExchange -----------------------------------------------------------------------------------
 
     async def push(self) -> None:
-        """Send all changes to the brokers that copy our log; return when they have made them."""
+        """Send all changes to the brokers that copy this log; return when they have made them."""
         await self._telling.push()
 
     async def told_master(self) -> None:
-        """Return when our master has all changes sent to it; at once without changes or without a link."""
+        """Return when the master has all changes sent to it; at once without changes or without a link."""
         await self._telling.told_master()
 
     async def shared_with(self, broker_id: int) -> bool:
-        """Send all changes to a broker that copies our log; return when it has them. ``False``: no link.
+        """Send all changes to a broker that copies this log; return when it has them. ``False``: no link.
 
-        Before that broker leads it makes the changes it has, wherever its log ends.
+        That broker makes these changes before it leads, wherever its log ends.
         """
         return await self._telling.shared_with(broker_id)
 
     def ask_whole(self, number: int, hold_s: float) -> None:
-        """Ask our leader whether it has told us all that its tables hold, and lets us rely on that."""
+        """Ask the leader whether it has sent its whole tables, and promises that this broker may rely on
+        them."""
         for link in self._telling.masters:
             link.send(FrameKind.STATE, encode(AskWhole(number, hold_s)))
 
     async def ask(self, link: PeerLink) -> None:
-        """Take over a peer's newer entries (PO-08); entries that only we have stay.
+        """Take over a peer's newer entries (PO-08); entries that only this broker has stay.
 
         Raises:
             ExchangeError: the peer did not send all its tables in time.
@@ -195,7 +197,7 @@ class StateExchange(Component):
             del self._asked[link]
             self._link_changed(link, False)
 
-    # -- telling -----------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------------
 
     def _stamp(self, asked: bool) -> SenderFacts:
         if asked:
@@ -212,12 +214,12 @@ class StateExchange(Component):
                 inbox.changed_here(table, key)
 
     def _reset_heard(self, _event: ResetHeard) -> None:
-        """Note the change as untold: followers that have not heard it would undo it if we were killed now."""
+        """Note that all followers lack the change: if this broker was killed now, they would undo it."""
         if self._role.takes_messages:
             for link in self._telling.followers:
                 self._lagging.note(link.broker_id, self._feed.sequence)
 
-    # -- hearing -----------------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------------
 
     def _received(self, link: PeerLink, payload: bytes) -> None:
         frame = decode_state(payload)
@@ -251,14 +253,14 @@ class StateExchange(Component):
                 self._telling.flush()
                 link.send(FrameKind.STATE, encode(Whole(frame.number, self.terms.term)))
         elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
-            # A leader whose term is lower than ours is ignored.
+            # A leader whose term is lower than this broker's is ignored.
             self._locks.confirmed(frame.number)
 
     def _tell_own(self, link: PeerLink) -> None:
-        """Tell our master all that our tables hold, though the master has not asked.
+        """Send the master this broker's whole tables, for which the master has not asked.
 
-        Not while this broker ends its work as acting master: the changes that this work still makes would be
-        undone by the tables that the master tells next.
+        Nothing is sent while this broker ends its work as acting master: the tables that the master sends in
+        return would undo the changes that this work still makes.
         """
         if self._ends_to_act:
             return
@@ -293,9 +295,9 @@ class StateExchange(Component):
             link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
 
     async def _keep_what(self, link: PeerLink) -> bool:
-        """Bring the changes made to the disk; ``False``: the disk refuses changes of our leader.
+        """Bring the changes made to the disk; ``False``: the disk refuses changes of the leader.
 
-        The leader would otherwise count us as a copy, with a topic's messages but without the topic.
+        The leader would otherwise count this broker as a copy, with a topic's messages but without the topic.
         """
         if not link.is_master:
             await self._durable.tried()
@@ -323,7 +325,7 @@ class StateExchange(Component):
             self._remove_others(link, action)
         elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
-                # The peer acted meanwhile and took none of our changes.
+                # The peer acted meanwhile and took none of this broker's changes.
                 self._telling.begin(link)
             elif answer.newer or not answer.news_only:
                 self._remove_others(link, action, acted=link.broker_id if answer.acted else None)
@@ -354,10 +356,11 @@ class StateExchange(Component):
     def _remove_others(self, link: PeerLink, complete: Complete, *, acted: int | None = None) -> None:
         """Remove the keys that the leader's tables do not have.
 
-        Of a peer that acted, only keys whose whole it knows are removed: otherwise it had our earlier state.
-        So are keys that it has got from us and dealt with since; ``acted`` is its id then. A leader that
-        sends no users at all removes none: it requires no keys, or the link is not sealed. Keys that
-        record their last change: see :class:`LaterChanges`.
+        In a peer's answer a missing key may only show that the peer has an earlier state of this broker's
+        tables. Then a key is removed only if the peer has the key that it belongs to (``FedTable.whole``), or
+        if the peer, with id ``acted``, acted, had the key from this broker and has dealt with it. A leader
+        that sends no users at all removes none: it requires no keys, or the link is not sealed.
+        :class:`LaterChanges` handles keys that record their last change.
         """
         for name, table in self._feed.tables().items():
             if table.items is None or (name in SECRET and USERS not in complete.keys):
@@ -380,12 +383,12 @@ class StateExchange(Component):
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
         sending = self._telling.acknowledged(link, payload)
         if sending is not None and self._role.leads:
-            # While we may lead, no other broker does, and a follower makes the changes it acknowledges.
+            # While this broker may lead, no other does, and a follower makes the changes it acknowledges.
             self._seen_by.heard(link.broker_id, sending.applied)
         if sending is not None and self._role.takes_messages:
             self._lagging.told(link.broker_id, sending.applied)
 
-    # -- events around -----------------------------------------------------------------------------------
+    # -- links and roles ---------------------------------------------------------------------------------
 
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
@@ -425,14 +428,15 @@ class StateExchange(Component):
                 self._telling.begin(link)
 
     def _role_taken(self, _taken: RoleTaken) -> None:
-        """All work that this broker began while it acted has ended, and its results are in the tables."""
+        """Send the master the tables: all work that this broker began while it acted has ended and is in
+        them."""
         if self._ends_to_act:
             self._ends_to_act = False
             for link in self._telling.masters:
                 self._tell_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
-        """The leader's changes are made now, though the log may never reach their places."""
+        """Make the leader's remaining changes now, though the log may never reach their places."""
         rest = inbox.rest()
         for action in rest:
             self._do(link, inbox, action)

@@ -15,18 +15,19 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
 
     Attributes:
         number: the frame's number on its link, from 1 on.
-        term: the sender's; each new leader raises it. Tables of a lower term are older, whatever they hold.
-        sequence: of the sender's last change that this frame or an earlier one has told.
-        begins, ends: this is the first, or the last, frame of the sender's whole tables.
-        asked: the whole tables were asked for.
-        locks_in_s: in the last frame of whole tables: after this many seconds no client relies on a lock
-            that the sender's tables lack; ``None``: the sender does not know.
-        acted_in: in an answer: the last term in which the sender acted and no leader has its
-            changes yet; 0: there is none.
-        anew: in an answer: the sender was killed, and no leader has told it everything since; its tables
-            may be some seconds older than acknowledged before. From a leader: it was killed, and serves
-            without having asked any broker for the changes that its disk lacks.
-        forgotten: in the last frame of whole tables: deletions of users and rules up to this number may be
+        term: of the sender's tables; each new leader raises it. Tables of a lower term are older in any case.
+        sequence: of the sender's last change that this frame or an earlier one contains.
+        begins, ends: whether this is the first, or the last, frame of the sender's whole tables.
+        asked: whether this is a frame of whole tables that the receiver has asked for, or that the sender
+            offers because it led in a later term.
+        locks_in_s: in the last frame of whole tables, after this many seconds no client relies on a lock that
+            the sender's tables lack; ``None``: the sender does not know.
+        acted_in: in an answer, the last term in which the sender acted, if no leader has its changes yet; 0:
+            there is none.
+        anew: in an answer, whether the sender was killed and no leader has sent it whole tables since: its
+            own may be some seconds older than it acknowledged before. From a leader, whether it was killed
+            and serves without having asked any broker for the changes that its disk lacks.
+        forgotten: in the last frame of whole tables, deletions of users and rules up to this number may be
             missing, because the sender has forgotten them (:mod:`orbitmq.broker.last_changes`).
     """
 
@@ -43,17 +44,17 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     forgotten: int = 0
 
     def without_secrets(self) -> Changes:
-        """The frame without changes of users and rules: their sender is not known to be a broker of ours."""
+        """The frame without changes of users and rules, whose sender has not proved that it has the keys."""
         left = [entry for entry in self.entries if entry.table not in SECRET]
         return self if len(left) == len(self.entries) else msgspec.structs.replace(self, entries=left)
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """Tell me all that your tables hold."""
+    """A request for the receiver's whole tables."""
 
 
 class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
-    """A follower asks its leader whether the follower has got the whole tables.
+    """A follower's question whether its leader has sent it the whole tables.
 
     Attributes:
         number: comes back with the answer.
@@ -77,7 +78,7 @@ class Whole(msgspec.Struct, frozen=True, tag="whole"):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """What the receiver has received and applied.
+    """How far the receiver has received and applied frames.
 
     Attributes:
         received: number of the last frame that arrived.

@@ -17,7 +17,7 @@ MAX_WAITING = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The sender has told all that its tables held.
+    """The end of the sender's whole tables.
 
     Attributes:
         keys: the sender's keys, by table; the sender has no other keys in these tables.
@@ -33,7 +33,7 @@ class Complete:
     forgotten: int = 0
 
     def knows_whole(self, table: FedTable, key: str) -> bool:
-        """Whether the sender knows the whole that ``key`` is a part of."""
+        """Whether the sender has the key that ``key`` belongs to, see ``FedTable.whole``."""
         if table.whole is None:
             return False
         whole, whole_key = table.whole(key)
@@ -131,7 +131,7 @@ class Inbox:
         return (entry.table, entry.key) in self._changed_here
 
     def made(self) -> None:
-        """Everything that :meth:`ready` returned has been applied."""
+        """Note that all actions that :meth:`ready` returned have been applied."""
         self.applied = self._given
 
     def rest(self) -> list[Action]:

@@ -16,11 +16,11 @@ _KEY = "slaves"
 
 class LaggingFollowers:
     """The broker ids of followers that lack changes: their link was lost, they have not answered for a while,
-    they are being told the whole tables, or they do not know yet that a reset is over.
+    the whole tables are being sent to them, or they have not received the end of a reset yet.
 
-    Nothing else tells which of two tables of one term is older. A killed master begins with tables written
-    some seconds before, and a slave that had all changes has more than that. A slave noted here lacks
-    changes that this disk has.
+    Nothing else shows which of two tables of one term is older. A killed master begins with tables written
+    some seconds before, and a slave that had all changes has more than that. A slave noted here lacks changes
+    that this disk has.
     """
 
     def __init__(self, feed: ChangeFeed, events: Events) -> None:
@@ -28,7 +28,7 @@ class LaggingFollowers:
         self._events = events
         # By broker id, the number of the last change that the follower lacks; 0: noted in an earlier run.
         self._ids: dict[int, int] = {}
-        # Followers not yet told all in this run: they may have changes that we lost.
+        # Followers that were not sent all changes in this run: they may have changes that this broker lost.
         self._never_told: set[int] = set()
         feed.register(UNTOLD, FedTable(bool, self._apply))
 
@@ -36,24 +36,25 @@ class LaggingFollowers:
         return broker_id in self._ids
 
     def note(self, broker_id: int, lacked: int) -> None:
-        """A follower lacks the change with this number."""
+        """Note that a follower lacks the change with this number."""
         news = broker_id not in self._ids
         self._ids[broker_id] = lacked
         if news:
             self._tell(broker_id, True)
 
     def begins(self, broker_id: int, lacked: int) -> None:
-        """A follower is being told the whole tables, up to the change with this number."""
+        """Note that a follower is being sent the whole tables, up to the change with this number."""
         if broker_id not in self._ids:
             self._never_told.add(broker_id)
         self.note(broker_id, lacked)
 
     def has_older(self, broker_id: int) -> bool:
-        """Whether our disk had everything the follower has when the follower began to lack changes."""
+        """Whether this broker's disk had all that the follower has when the follower began to lack
+        changes."""
         return broker_id in self._ids and broker_id not in self._never_told
 
     def told(self, broker_id: int, applied: int) -> None:
-        """A follower has made all changes up to this number."""
+        """Note that a follower has made all changes up to this number."""
         if self._ids.get(broker_id, applied + 1) <= applied:
             del self._ids[broker_id]
             self._never_told.discard(broker_id)

@@ -2,7 +2,7 @@
 
 The other tables need rules for each kind of fault (:mod:`merge_rules`). These two record when each key was
 changed or deleted (:mod:`orbitmq.broker.last_changes`), and the rules decide only where neither side has a
-record. A slave that knows later changes than its master tells them to the master.
+record. A slave that has later changes than its master sends them to the master.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LaterChanges:
 
     Args:
         make: makes a change.
-        tell: sends our master the tables that record their changes.
+        tell: sends the master the tables that record their changes.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class LaterChanges:
         self._feed = feed
         self._make = make
         self._tell = tell
-        # Links on which an older value than ours has come since the peer's last whole tables began.
+        # Links on which a value older than this broker's has come since the peer's last whole tables began.
         self._behind: set[PeerLink] = set()
 
     def closed(self, link: PeerLink) -> None:
@@ -45,7 +45,8 @@ class LaterChanges:
         """Whether a received change is to be made here.
 
         Args:
-            by_rule: decides about tables without a record, and where both sides have the same one.
+            by_rule: decides about tables without records, and about keys of which both sides have the same
+                record.
         """
         age = self._feed.age(entry)
         if age is Age.OLDER:
@@ -66,7 +67,7 @@ class LaterChanges:
             for key in [key for key, _ in table.items() if key not in told]:
                 number = table.last.of(name, key, deleted=False)
                 if number > complete.forgotten:
-                    self._behind.add(link)  # the peer has never known the key
+                    self._behind.add(link)  # the peer has never had the key
                 elif number:
                     self._make(FeedEntry(0, 0, name, key, None, changed=complete.forgotten or UNSET))
             table.last.forget(complete.forgotten)

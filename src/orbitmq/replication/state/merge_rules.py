@@ -29,23 +29,26 @@ from orbitmq.wire.bodies.topic import DataVersion
 
 # Tables that are needed to read messages: a member that did not act may be the only one with a change.
 _NEEDED = (TOPICS, GROUPS, OFFSETS)
-# Tables that were on our disk in full when a member began to lack changes: the member's are older.
+# Tables that were on this disk in full when a member began to lack changes: the member's are older.
 _KEPT = frozenset({OFFSETS, RESETS, POPS, POP_DELIVERIES, POP_ORDERS})
 
 
 @dataclass(slots=True)
 class TablesAnswer:
-    """A peer's answer with all that its tables hold, while it arrives.
+    """A peer's answer with its whole tables, while it arrives.
 
     Attributes:
-        welcome: whether the answer is taken. Decided at its first frame: the answer raises our own term.
-        acted: the peer acted and has sent its changes to no broker, so its newer entries count although its
-            tables are older.
-        news_only: whether only entries that are new to us are taken, see :meth:`Terms.has_older`.
-        older: tables of the answer that are not newer than ours.
-        had: the keys that each table had when the answer began; empty unless our own tables were lost.
-        kept: the same, for a peer that did not act and lacks our changes: only keys that we lack are taken.
-        newer: whether every key counts that we have not changed since our start, see :class:`UnsyncedStart`.
+        welcome: whether the answer is taken. This is decided at its first frame, since it raises this
+            broker's term.
+        acted: whether the peer acted and has sent its changes to no broker: then its newer entries count
+            although its tables are older.
+        news_only: whether only entries that are new to this broker are taken, see :meth:`Terms.has_older`.
+        older: tables of the answer that are not newer than this broker's.
+        had: the keys of each own table when the answer began; empty unless this broker's tables were lost.
+        kept: the same for a peer that did not act and lacks changes: only keys that this broker lacks are
+            taken.
+        newer: whether every key counts that this broker has not changed since its start, see
+            :class:`UnsyncedStart`.
     """
 
     welcome: bool
@@ -61,10 +64,10 @@ class MergeRules:
     """The rules of one broker, for all its links.
 
     Args:
-        lagging: the followers that were not told all that this broker has changed.
+        lagging: the followers that lack changes of this broker.
         unsynced: the keys that this broker has changed since it was killed and started without asking others.
-        tell_own: tells our master all that our tables hold, though the master has not asked.
-        follows: called when a leader's tables begin to arrive, and ours become a copy of them.
+        tell_own: sends the master this broker's whole tables, for which the master has not asked.
+        follows: called when a leader's tables begin to arrive, of which this broker's become a copy.
     """
 
     def __init__(
@@ -92,21 +95,21 @@ class MergeRules:
         self._lacking: set[PeerLink] = set()
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up; no table has come over it yet."""
+        """Note a new link; no table has come over it yet."""
         self._lacking.add(link)
 
     def closed(self, link: PeerLink) -> None:
-        """A link is gone."""
+        """Forget a link that is gone."""
         self._answers.pop(link, None)
         self._told_own.discard(link)
         self._lacking.discard(link)
 
     def told_own(self, link: PeerLink) -> None:
-        """All our tables are being sent to the peer."""
+        """Note that this broker's whole tables are being sent to the peer."""
         self._told_own.add(link)
 
     def lacks(self, link: PeerLink) -> bool:
-        """Whether some of the changes that the peer told were not taken."""
+        """Whether some of the changes that the peer sent were not taken."""
         return link in self._lacking
 
     def answer(self, link: PeerLink) -> TablesAnswer:
@@ -123,11 +126,12 @@ class MergeRules:
             self._tell_own(link)
             return takes_nothing
         if frame.anew and link in self._lacking and not frame.begins:
-            return takes_nothing  # the peer tells everything once more after it has taken our changes
+            # the peer sends its whole tables once more after it has taken this broker's changes
+            return takes_nothing
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
         if unheard and link not in self._told_own:
-            # The peer began its term without our changes.
+            # The peer began its term without this broker's changes.
             terms.saw(frame.term)
             terms.begin()
         if frame.term < terms.term:
@@ -196,18 +200,19 @@ class MergeRules:
         if led and not self._role.takes_messages:
             return lambda entry: self._is_newer(known.older, entry)
         if known.acted and known.news_only:
-            # The peer's versions prove nothing: it raised them so that its master would listen.
+            # The peer's versions prove nothing: it raised them so that its master would take its tables.
             return lambda entry: self._feed.has_rule(entry.table) and self._feed.is_news(entry, led=False)
         return lambda entry: self._is_newer(known.older, entry) and self._feed.is_news(entry, led=led)
 
     def with_our_version(self, link: PeerLink, entry: FeedEntry) -> FeedEntry:
-        """A change to be made here. If it comes from an older table, our table's version does not go back."""
+        """The change to make here: without a version if it comes from an older table, so that versions never
+        go back."""
         answer = self._answers.get(link)
         older = answer is not None and (answer.newer or entry.table in answer.older)
         return structs.replace(entry, version=None) if older else entry
 
     def _is_newer(self, older: set[str], entry: FeedEntry) -> bool:
-        """Whether the peer's table is at least as new as ours was when the peer's answer began (PO-08)."""
+        """Whether the peer's table is at least as new as this broker's was when the answer began (PO-08)."""
         known = self._feed.tables().get(entry.table)
         if known is None or known.versioned is None or entry.version is None:
             return True

@@ -1,4 +1,4 @@
-"""The sending side: the changes, and which of them one link still has to be told (no I/O)."""
+"""The sending side: the changes, and which of them still have to be sent over one link (no I/O)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Outbox:
         return len(self._changed)
 
     def note(self, table: str, key: str, value: object) -> None:
-        """``key`` has changed; ``value`` is the live object, ``None``: the key is gone."""
+        """Note that ``key`` has changed; ``value`` is the live object, ``None``: the key is gone."""
         place = (table, key)
         self._changed.pop(place, None)
         self._changed[place] = value
@@ -46,7 +46,7 @@ def everything(feed: ChangeFeed, *, recorded: bool = False) -> Iterator[FeedEntr
     records belong to its content.
 
     Args:
-        recorded: of the tables only that record when a key was changed.
+        recorded: whether to read only the tables that record when a key was changed.
     """
     changed: dict[tuple[str, str], object] = {}
     end = feed.subscribe(lambda table, key, value: changed.__setitem__((table, key), value))
@@ -69,15 +69,15 @@ class SendingLink:
     """Which changes of the tables one follower has been sent.
 
     Args:
-        sealed: whether it may be sent users and rules.
+        sealed: whether users and rules may be sent to the follower.
 
     Attributes:
         number: of the last frame made for the follower.
         received: number of the last frame that the follower has received.
         applied: the sequence up to which the follower has made the changes.
         told: the sequence up to which frames were made for the follower.
-        telling: how many tasks are telling the follower the whole tables, or wait to do so.
-        turn: the lock of these tasks: one tells at a time.
+        telling: how many tasks send the follower the whole tables, or wait to do so.
+        turn: the lock of these tasks: one sends at a time.
     """
 
     def __init__(self, *, sealed: bool) -> None:

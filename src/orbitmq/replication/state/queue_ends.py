@@ -1,7 +1,7 @@
 """The next offsets of queues whose records have all expired: a copy of the log does not contain them.
 
 The next offset of a queue is known from its records. When all have expired, only the queue files of the
-brokers that had them know it. A broker that copies the log later would begin the queue at 0, and consumers,
+brokers that had them show it. A broker that copies the log later would begin the queue at 0, and consumers,
 which are further, would skip the messages that are stored there next.
 """
 

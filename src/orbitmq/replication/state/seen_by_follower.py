@@ -9,10 +9,10 @@ _TABLES = frozenset({RESETS, POP_ORDERS})
 
 
 class SeenByFollower:
-    """Notes which of our resets and batches each follower knew.
+    """Notes which of this broker's resets and batches each follower has had.
 
-    A follower that acted and no longer has a key that it once knew has dealt with that key. A key that the
-    follower never knew was made here after the last of our changes that it has.
+    A follower that acted and lacks a key that it once had has dealt with that key. A key that the follower
+    never had was made here after the last of this broker's changes that it has.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class SeenByFollower:
         """A key of the tables has another value (``None``: it is gone).
 
         Args:
-            own: whether this broker made the change as master; other brokers know the changes that they told.
+            own: whether this broker made the change as master; other brokers have the changes that they sent.
         """
         if table not in _TABLES:
             return
@@ -33,14 +33,14 @@ class SeenByFollower:
             self._made_at[table, key] = sequence if own else 0
 
     def heard(self, broker_id: int, sequence: int) -> None:
-        """A follower has applied all changes up to ``sequence``."""
+        """Note that a follower has applied all changes up to ``sequence``."""
         self._heard[broker_id] = sequence
 
     def knew(self, broker_id: int, table: str, key: str) -> bool:
-        """Whether a follower has known this reset or batch.
+        """Whether a follower has had this reset or batch.
 
-        Notes do not outlive a run. Resets of an earlier run count as known, as they were sent within 0.2 s;
-        batches of an earlier run do not.
+        Notes do not outlive a run. Resets of an earlier run count as received, as they were sent within 0.2
+        s; batches of an earlier run do not.
         """
         made_at = self._made_at.get((table, key))
         if made_at is None:

@@ -23,16 +23,16 @@ from orbitmq.runtime.seam import Clock
 COLLECT_SECONDS = 0.05
 # How often to check whether a peer has taken the frames sent to it.
 LOOK_SECONDS = 0.02
-# A follower silent for twice this long may lack changes that our disk gets meanwhile.
+# A follower silent for twice this long may lack changes that reach this broker's disk meanwhile.
 SILENT_SECONDS = 0.25
 
 
 class Why(Enum):
     """Why a peer is sent the whole tables."""
 
-    FOLLOWS = auto()  # the peer copies our tables
+    FOLLOWS = auto()  # the peer copies this broker's tables
     ASKED = auto()  # the peer begins to lead with them
-    LED_SINCE = auto()  # we led in a later term than the peer, which did not ask
+    LED_SINCE = auto()  # this broker led in a later term than the peer, which did not ask
 
 
 class SenderFacts(NamedTuple):
@@ -48,9 +48,10 @@ class Telling:
 
     Args:
         lagging: the followers that lack changes.
-        durable: brings progress from followers to the disk before they are sent our whole tables.
-        locks: knows what to say to a peer about our queue locks.
-        stamp: gives what frames say about this broker, for an answer (``True``) or as a leader.
+        durable: brings progress from followers to the disk before this broker's whole tables are sent to
+            them.
+        locks: decides when the table of queue locks is complete.
+        stamp: returns the facts about this broker for a frame: for an answer (``True``) or as a leader.
         spawn: runs a task in the background until the exchange stops.
 
     Attributes:
@@ -80,7 +81,8 @@ class Telling:
         self.links: dict[PeerLink, SendingLink] = {}
         self._flushing: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
-        self._heard = asyncio.Event()  # acknowledged, closed, or told the whole tables
+        # set when frames are acknowledged, a link is closed, or whole tables are sent
+        self._heard = asyncio.Event()
 
     def stop(self) -> None:
         """Send nothing unasked any more."""
@@ -93,22 +95,22 @@ class Telling:
 
     @property
     def followers(self) -> dict[PeerLink, SendingLink]:
-        """The links of the brokers that copy our log."""
+        """The links of the brokers that copy this log."""
         return {link: sending for link, sending in self.links.items() if not link.is_master}
 
     @property
     def masters(self) -> list[PeerLink]:
-        """The links to the broker that leads us."""
+        """The links to the master of this broker."""
         return [link for link in self.links if link.is_master]
 
     def opened(self, link: PeerLink) -> None:
-        """A link is up: a follower is sent the whole tables, other brokers when they ask."""
+        """Add a link: a follower is sent the whole tables now, other brokers when they ask."""
         self.links[link] = SendingLink(sealed=link.sealed)
         if not link.is_master and self._role.takes_messages:
             self.begin(link)
 
     def closed(self, link: PeerLink) -> None:
-        """A link is gone."""
+        """Remove a link that is gone, and note that its follower lacks changes from now on."""
         self.links.pop(link, None)
         again = any(link.broker_id == other.broker_id for other in self.links)
         if self._role.takes_messages and not link.is_master and not again:
@@ -116,7 +118,7 @@ class Telling:
         self._heard.set()
 
     def acknowledged(self, link: PeerLink, payload: bytes) -> SendingLink | None:
-        """Note an acknowledgement; returns our side of the link when its peer has made all changes.
+        """Note an acknowledgement; returns the link's sending side if its peer has made all changes.
 
         Raises:
             LinkError: the acknowledgement names frames that were not sent.
@@ -130,7 +132,8 @@ class Telling:
     # -- changes -----------------------------------------------------------------------------------------
 
     def changed(self, table: str, key: str, value: object) -> None:
-        """A key has another value, or is gone: followers get that soon, topics and groups at once."""
+        """Note that a key has another value, or is gone: it is sent to followers soon, topics and groups at
+        once."""
         if not (self.links and self._role.takes_messages and self._feed.travels(table)):
             return
         self._outbox.note(table, key, value)
@@ -231,14 +234,14 @@ class Telling:
             asked=asked,
             acted_in=stamp.acted_in,
             anew=stamp.anew,
-            # A peer that did not ask does not begin to lead with our tables.
+            # A peer that did not ask does not begin to lead with these tables.
             locks_in_s=self._locks.complete_in_s(leads=asked) if ends and why is not Why.LED_SINCE else None,
             forgotten=self._feed.forgotten if ends else 0,
         ):
             link.send(FrameKind.STATE, payload)
 
     def tell_recorded(self, link: PeerLink) -> None:
-        """Send users and rules to our master, which takes those that were changed later than its own."""
+        """Send users and rules to the master, which takes those that were changed later than its own."""
         sending = self.links.get(link)
         if sending is None:
             return

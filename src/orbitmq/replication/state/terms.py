@@ -31,8 +31,8 @@ class Terms:
     Attributes:
         begun: the term that this process began itself, unless it has taken another leader's tables since;
             :data:`NONE`: there is no such term.
-        lost: our tables were lost with our log, and we have not led since: a key missing in them proves
-            nothing.
+        lost: whether the tables were lost with the log, and this broker has not led since: a key missing in
+            them proves nothing.
     """
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -51,16 +51,16 @@ class Terms:
         return max((table.version.state_version for table in self._tables()), default=0)
 
     def has_older(self, term: int, acted_in: int = 0, *, untold: bool = False) -> bool:
-        """Whether a peer whose tables have ``term`` made no changes later than ours.
+        """Whether a peer whose tables have ``term`` has no later changes than this broker.
 
-        In the term that we began the peer did not lead: it has only what we told it, perhaps not all; in a
-        lower term it lacks more. Changes it made before that may still be new to us.
+        In the term that this broker began the peer did not lead: it has at most the changes sent to it; in a
+        lower term it lacks more. Changes that it made before that may still be new here.
 
         Args:
-            acted_in: the last term in which the peer acted, 0: none. A peer that led later than we did began
-                a higher term than ours.
-            untold: the peer was not told all our changes, in an earlier run perhaps, or was killed and may
-                have lost some of them.
+            acted_in: the last term in which the peer acted, 0: none. A peer that led after this broker began
+                a higher term.
+            untold: whether the peer was not sent all changes of this broker, perhaps in an earlier run, or
+                was killed and may have lost some of them.
         """
         own = self._of_tables
         return term <= self.begun or term < own or 0 < acted_in <= own or (untold and 0 < term == own)
@@ -77,7 +77,7 @@ class Terms:
         return term
 
     def outdate(self) -> None:
-        """Make our tables older than any other broker's; the next term is higher all the same."""
+        """Make this broker's tables older than any other's; the next term is higher all the same."""
         self._highest, self.begun, self.lost = self.term, NONE, True
         for table in self._tables():
             table.version = DataVersion(state_version=0, timestamp=0, counter=0)
@@ -85,11 +85,11 @@ class Terms:
             self._feed.stamps.forget()
 
     def saw(self, term: int) -> None:
-        """Another broker leads in this term."""
+        """Note that another broker leads in this term."""
         self._highest = max(self._highest, term)
 
     def follows(self, term: int) -> None:
-        """Our tables become those of a leader in this term."""
+        """Note that the tables become a copy of those of a leader in this term."""
         self.saw(term)
         self.begun = NONE
 

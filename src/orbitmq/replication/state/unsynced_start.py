@@ -1,7 +1,7 @@
 """Which keys a killed broker has changed since its start, before it could ask its followers (no I/O).
 
-The disk of a killed broker has its tables of some seconds before the kill; its followers know the changes
-since. They are asked before the broker serves, unless the name servers are new too and know no follower.
+The disk of a killed broker has its tables of some seconds before the kill; its followers have the changes
+since. They are asked before the broker serves, unless the name servers are new too and show no follower.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class UnsyncedStart:
         self._is_over = False
 
     def heard(self) -> None:
-        """A peer has told all that its tables hold: the broker no longer starts without having asked."""
+        """Note that a peer has sent its whole tables: the broker no longer starts without having asked."""
         self._is_over = True
 
     def begins(self, term: int) -> None:
-        """This broker serves after a kill, in the same term, with the tables from its disk."""
+        """Note that this broker serves after a kill, in the same term, with the tables from its disk."""
         if not self._is_over and not self.is_on:
             self.is_on, self._term = True, term
 
     def ends(self) -> None:
-        """This broker took a new term, or took over another leader's tables."""
+        """Note that this broker began a new term, or took over another leader's tables."""
         self.is_on, self._is_over = False, True
         self._changed.clear()
 
     def changed(self, table: str, key: str) -> None:
-        """A key has another value, or is gone: the other brokers' value of it is older."""
+        """Note that a key has another value, or is gone: the other brokers' value of it is older."""
         if self.is_on:
             self._changed.add((table, key))
 
@@ -46,5 +46,5 @@ class UnsyncedStart:
         return (table, key) in self._changed
 
     def lacks(self, term: int) -> bool:
-        """Whether a follower with tables of this term may know changes that our disk lacks."""
+        """Whether a follower with tables of this term may have changes that this broker's disk lacks."""
         return self.is_on and self._term <= term
