@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.conversation.console_browser import ORIGIN, Browser, opened, sent
 
 from orbitmq import ConsumeFrom, Credentials, ReceivedMessage
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.console.changes import CHANGES
 from orbitmq.message.reserved import dead_letter_topic
 from orbitmq.testing import World
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.refusals import error_of
 
 TOPIC = {"topic": "t", "queues": "3", "permission": "read+write", "type": ""}
 
@@ -244,6 +249,29 @@ async def test_dead_letters_are_sent_again_all_or_chosen_ones(orbitmq_world: Wor
         assert said == "The dead letters of g are being sent again by broker-a."
         await orbitmq_world.sleep(5)
         assert (await browser.json("/dead-letters/g"))["jobs"][0]["sent"] == 1
+
+
+async def test_dead_letters_of_brokers_without_redrives_are_shown(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's brokers do not know the request; another error is shown."""
+    codes = [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+    ask = ClusterClient.ask
+
+    async def of_java(cluster: ClusterClient, address: str, command: Command, **options: Any) -> Command:
+        if command.code == RequestCode.LIST_REDRIVES:
+            raise error_of(command, Command(codes[0], remark="no"), address)
+        return await ask(cluster, address, command, **options)
+
+    monkeypatch.setattr(ClusterClient, "ask", of_java)
+    await sent(orbitmq_world, "t", b"1")
+    await reject(orbitmq_world, "g")
+    async with opened(orbitmq_world) as browser:
+        page = await browser.json("/dead-letters/g")
+        assert (len(page["letters"]), page["jobs"]) == (1, [])
+        codes[0] = ResponseCode.SYSTEM_ERROR
+        await orbitmq_world.sleep(3)
+        assert (await browser.get("/dead-letters/g")).status_code == 400
 
 
 @pytest.mark.behaviour("CS-25")

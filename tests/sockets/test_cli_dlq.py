@@ -9,9 +9,15 @@ import pytest
 from tests.sockets.conftest import Command, until
 
 from orbitmq import ConsumeFrom, Message, ReceivedMessage
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.cli.main import main
 from orbitmq.sync import Consumer, Producer
 from orbitmq.testing import RunningCluster
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command as Request
+from orbitmq.wire.refusals import error_of
+
+REDRIVES = {RequestCode.START_REDRIVE, RequestCode.LIST_REDRIVES, RequestCode.CHANGE_REDRIVE}
 
 
 @pytest.fixture
@@ -50,6 +56,31 @@ def ended(orbitmq: Command) -> list[dict[str, Any]]:
 
     until(none_runs)
     return jobs
+
+
+@pytest.mark.behaviour("DQ-13")
+@pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)
+def test_brokers_without_redrives_are_said_to_have_none(
+    orbitmq: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's brokers do not know the requests; beside one of OrbitMQ's they are passed over."""
+    ask, ours = ClusterClient.ask, set[str]()
+
+    async def apache(cluster: ClusterClient, address: str, command: Request, **options: Any) -> Request:
+        if command.code in REDRIVES and address not in ours:
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            raise error_of(
+                command, Request(code, remark=f" request type {command.code} not supported"), address
+            )
+        return await ask(cluster, address, command, **options)
+
+    monkeypatch.setattr(ClusterClient, "ask", apache)
+    for words in (["status"], ["status", "billing"], ["pause", "billing"], ["resume", "b"], ["stop", "b"]):
+        said = orbitmq("dlq", *words, code=1)
+        assert "not offered by this broker (code 31002); 'orbitmq spark redrive' sends" in said
+    ours.add(json.loads(orbitmq("broker", "list", "--json"))["brokers"][0]["address"])
+    assert json.loads(orbitmq("dlq", "status", "--json")) == {"jobs": [], "left_out": []}
+    assert "no redrive of group b is under way" in orbitmq("dlq", "pause", "b", code=1)
 
 
 @pytest.mark.parametrize("orbitmq_cluster", [{"brokers": 2}], indirect=True)

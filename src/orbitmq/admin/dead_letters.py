@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from orbitmq.admin.answers import Answers, Partial, lacking
+from orbitmq.admin.answers import Answers, LeftOut, Partial, lacking
 from orbitmq.admin.arguments import checks_arguments
 from orbitmq.admin.cluster_client import NOT_DONE, ClusterClient, no_master, side_by_side
 from orbitmq.admin.model import BrokerInfo
 from orbitmq.durations import instant, instant_ms
+from orbitmq.errors import BrokerError
 from orbitmq.message.reserved import DLQ_PREFIX, dead_letter_topic
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.redrive import Redrive, RedriveAction, RedriveRequest
@@ -19,6 +20,7 @@ from orbitmq.wire.bodies.stats import TopicOffset, TopicStatsTable
 from orbitmq.wire.bodies.topic import TopicList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.refusals import is_not_offered
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -196,6 +198,7 @@ class DeadLetterAdmin:
         """The last redrive job of each group, or of one group, at each broker. Apache's brokers have none.
 
         Raises:
+            BrokerError: no broker offers jobs (code 3).
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
         """
         answers = await self._jobs(group)
@@ -206,12 +209,13 @@ class DeadLetterAdmin:
             jobs = Redrive.decode_list(answer.body)
             return [_job(job) for job in jobs if group in (None, job.request.group)]
 
-        return await self._cluster.ask_all(
-            await self._cluster.leaders(),
-            headers.ListRedrivesRequest().command(),
-            read,
-            without=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        answers = await self._cluster.ask_all(
+            await self._cluster.leaders(), headers.ListRedrivesRequest().command(), read
         )
+        missing = [one for one in answers.left_out if not _is_of_apache(one)]
+        if not (answers.pairs or missing):
+            raise answers.left_out[0].error
+        return Answers(answers.asked, answers.pairs, missing)
 
     async def pause(self, group: str) -> Sequence[RedriveJob]:
         """Pause a group's jobs that have not ended. Errors as :meth:`stop`."""
@@ -225,7 +229,7 @@ class DeadLetterAdmin:
         """End a group's jobs. Messages already sent stay sent; the next redrive continues with the rest.
 
         Raises:
-            BrokerError: the group has no job in progress (code 22).
+            BrokerError: the group has no job in progress (code 22), or no broker offers jobs (code 3).
             IncompleteError: a broker refuses or does not answer; the error contains the changed jobs of the
                 other brokers.
             BrokerError, TransportError, NameServerError: no broker or no name server answers.
@@ -246,6 +250,10 @@ class DeadLetterAdmin:
         )
         done = [job for _, job in answers.pairs]
         return answers.beside(found.left_out).partial(done, NOT_DONE).whole()
+
+
+def _is_of_apache(one: LeftOut) -> bool:
+    return isinstance(one.error, BrokerError) and is_not_offered(one.error)
 
 
 def _time_ms(name: str, value: datetime | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
@@ -23,11 +23,12 @@ from orbitmq.cli.where import Servers
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Sequence
 
     from orbitmq.admin import Admin, LeftOut, RedriveJob
     from orbitmq.message.model import ReceivedMessage
 
+T = TypeVar("T")
 GROUPS: Columns = {
     "group": "group",
     "dead letters": "count",
@@ -187,10 +188,8 @@ async def redrive(
     """
     begin, end = between.times
     only = None if ids is None else await _places(admin, group, ids)
-    jobs, left_out = await done(
-        admin.dead_letters.redrive(group, sql=sql, begin=begin, end=end, only=only, **how.options)
-    )
-    return _jobs(jobs, left_out)
+    work = admin.dead_letters.redrive(group, sql=sql, begin=begin, end=end, only=only, **how.options)
+    return _jobs(*await done(_offered(work)))
 
 
 async def _places(admin: Admin, group: str, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
@@ -229,7 +228,7 @@ async def status(admin: Admin, group: str | None = None, /) -> View:
     Args:
         group: Show only the redrive of this consumer group. Default: of all groups.
     """
-    answer = await admin.dead_letters.redrives(group)
+    answer = await _offered(admin.dead_letters.redrives(group))
     return _jobs(answer.found, answer.left_out, missing="redrives there are")
 
 
@@ -237,21 +236,40 @@ async def status(admin: Admin, group: str | None = None, /) -> View:
 @command
 async def pause(admin: Admin, group: Group, /) -> View:
     """Pause a redrive; resume lets it go on."""
-    return _jobs(*await done(admin.dead_letters.pause(group)))
+    return _jobs(*await done(_offered(admin.dead_letters.pause(group))))
 
 
 @app.command
 @command
 async def resume(admin: Admin, group: Group, /) -> View:
     """Let a paused redrive go on."""
-    return _jobs(*await done(admin.dead_letters.resume(group)))
+    return _jobs(*await done(_offered(admin.dead_letters.resume(group))))
 
 
 @app.command
 @command
 async def stop(admin: Admin, group: Group, /) -> View:
     """End a redrive. What it has sent stays sent; the next one goes on with the rest."""
-    return _jobs(*await done(admin.dead_letters.stop(group)))
+    return _jobs(*await done(_offered(admin.dead_letters.stop(group))))
+
+
+async def _offered(work: Awaitable[T]) -> T:
+    """The result of a question or change about redrives.
+
+    Raises:
+        OrbitError: Apache's brokers have no redrive; it says what sends their dead letters again.
+    """
+    from orbitmq.errors import BrokerError, OrbitError
+    from orbitmq.wire.refusals import is_not_offered
+
+    try:
+        return await work
+    except BrokerError as error:
+        if not is_not_offered(error):
+            raise
+        raise OrbitError(
+            f"{error}; 'orbitmq spark redrive' sends dead letters of any broker again"
+        ) from error
 
 
 def _jobs(jobs: Sequence[RedriveJob], left_out: Sequence[LeftOut], *, missing: str | None = None) -> View:

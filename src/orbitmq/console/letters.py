@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
-from orbitmq.admin import Admin, RedriveJob
+from orbitmq.admin import Admin, Partial, RedriveJob
 from orbitmq.console.asking import names
 from orbitmq.console.choice import ranges
 from orbitmq.console.model import Block, Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.rights import OPERATOR
 from orbitmq.console.search import MakesReader
-from orbitmq.errors import OrbitError, ValidationError
+from orbitmq.errors import BrokerError, OrbitError, ValidationError
 from orbitmq.message.model import ReceivedMessage
 from orbitmq.message.property_names import (
     DLQ_CLIENT,
@@ -23,6 +23,7 @@ from orbitmq.message.property_names import (
     RETRY_TOPIC,
 )
 from orbitmq.message.reserved import dead_letter_topic
+from orbitmq.wire.refusals import is_not_offered
 
 # Of the newest dead letters.
 MOST_SHOWN: Final = 50
@@ -74,7 +75,7 @@ async def all_letters(admin: Admin) -> Page:
 async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> Page:
     topic = dead_letter_topic(name)
     answer, jobs, newest = await asyncio.gather(
-        admin.dead_letters.show(name), admin.dead_letters.redrives(name), _newest(admin, topic, reader)
+        admin.dead_letters.show(name), _redrives(admin, name), _newest(admin, topic, reader)
     )
     one = answer.found
     facts = Facts((("dead_letters", one.count, "number"), ("newest", one.newest, "time")))
@@ -103,6 +104,16 @@ async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> 
     )
     left_out = names([*answer.left_out, *jobs.left_out])
     return Page("dead-letters", name, None, blocks, links, left_out=left_out, refresh_s=3 if running else 0)
+
+
+async def _redrives(admin: Admin, name: str) -> Partial[Sequence[RedriveJob]]:
+    """The redrives of a group; none at Apache's brokers."""
+    try:
+        return await admin.dead_letters.redrives(name)
+    except BrokerError as error:
+        if not is_not_offered(error):
+            raise
+        return Partial([])
 
 
 async def _newest(admin: Admin, topic: str, reader: MakesReader) -> Sequence[ReceivedMessage]:
