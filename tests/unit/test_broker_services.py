@@ -179,7 +179,8 @@ def told(member: Client) -> int:
     return len(member.peer.told)
 
 
-def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_changes_of_a_group_are_told_to_its_members_and_listeners() -> None:
     events = Events()
     manager = ClientManager(Clock(), events)
     seen: list[tuple[str, list[str]]] = []
@@ -258,7 +259,8 @@ def test_subscriptions_follow_the_newest_version() -> None:
     assert manager.subscription("g", "U") is None
 
 
-def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> None:
     manager = ClientManager(Clock(), Events())
     first = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "a", sub_version=1)])
     second = ConsumerData("g", subscription_data_set=[SubscriptionData("T", "b", sub_version=2)])
@@ -268,7 +270,24 @@ def test_members_that_disagree_are_named(caplog: pytest.LogCaptureFixture) -> No
     assert "topic T: client two wants 'b', client one wants 'a'" in caplog.text
 
 
-def test_silent_clients_are_closed() -> None:
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_a_member_that_changes_its_mind_in_each_heartbeat_writes_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    manager = ClientManager(Clock(), Events())
+    member = client("two")
+    manager.register_consumer(
+        client("one"), ConsumerData("g", subscription_data_set=[SubscriptionData("T", "a")])
+    )
+    for number in range(100):
+        wanted = [SubscriptionData("T", f"b{number}", sub_version=number)]
+        manager.register_consumer(member, ConsumerData("g", subscription_data_set=wanted))
+    assert manager.conflict_count("g") == 100
+    assert caplog.text.count("lose messages") == 1
+
+
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_silent_clients_are_closed() -> None:
     clock = Clock()
     manager = ClientManager(clock, Events(), expire_ms=120_000)
     silent, lively = client("silent"), client("lively")
@@ -283,7 +302,8 @@ def test_silent_clients_are_closed() -> None:
     assert [c.client_id for c in manager.producers("pg")] == ["lively"]
 
 
-def test_clients_of_another_door_are_left_to_that_door() -> None:
+@pytest.mark.usefixtures("orbitmq_loop")
+async def test_clients_of_another_door_are_left_to_that_door() -> None:
     clock = Clock()
     manager = ClientManager(clock, Events(), expire_ms=120_000)
     one, member = client("one"), client("two")
@@ -298,8 +318,9 @@ def test_clients_of_another_door_are_left_to_that_door() -> None:
     assert (told(one), manager.consumer_groups()["g"]) == (told_before, [one, member])
 
 
+@pytest.mark.usefixtures("orbitmq_loop")
 @pytest.mark.parametrize("seed", range(20))
-def test_clients_come_and_go_as_in_a_simple_book(seed: int) -> None:
+async def test_clients_come_and_go_as_in_a_simple_book(seed: int) -> None:
     """Against a book of (connection, role, group) and the time of its last heartbeat."""
     choice = random.Random(seed)
     clock = Clock()

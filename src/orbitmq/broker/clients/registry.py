@@ -14,6 +14,7 @@ from orbitmq.broker.clients.subscriptions import Conflict, Subscriptions
 from orbitmq.broker.component import Component
 from orbitmq.broker.events import ConnectionClosed, Events, MembersChanged
 from orbitmq.broker.role import LEADING, RoleChanged
+from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Clock
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.bodies.client import (
@@ -114,6 +115,7 @@ class ClientManager(Component):
         self._clock = clock
         self._events = events
         self._expire_ms = expire_ms
+        self._limiter = LogLimiter(log)
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Client]] = {}
         self._producers_by_id: dict[str, Client] = {}
@@ -227,7 +229,9 @@ class ClientManager(Component):
             topics, expressions = heard.topics, heard.expressions
             if heard.conflict is not None:
                 self._conflicts[group] += 1
-                log.warning(
+                self._limiter.write(
+                    logging.WARNING,
+                    "conflict",
                     "members of consumer group %s lose messages, they contradict each other: %s",
                     group,
                     heard.conflict,
@@ -270,8 +274,12 @@ class ClientManager(Component):
                 self._check_later(seen, peer)
                 continue
             silent += 1
-            log.warning(
-                "client %s has sent no heartbeat for %d ms: closed", peer.remote_address, self._expire_ms
+            self._limiter.write(
+                logging.WARNING,
+                "silent",
+                "client %s has sent no heartbeat for %d ms: closed",
+                peer.remote_address,
+                self._expire_ms,
             )
             self.connection_closed(peer)
             peer.close()
