@@ -53,6 +53,8 @@ PAGES = {
     "a group deleted": "/groups/billing/delete",
     "a reset": "/groups/billing/reset",
     "a reset shown": "/groups/billing/reset?topic=orders&to=last",
+    "offsets to give": "/groups/billing/clone",
+    "offsets to give shown": "/groups/billing/clone?target=stock",
     "messages": "/messages",
     "messages of a topic": "/messages?topic=orders",
     "messages by key": "/messages?topic=orders&key=order-7",
@@ -154,6 +156,7 @@ async def fill(name_servers: str) -> dict[str, str]:
         "a trace": f"/traces/{seen}?topic=seen",
         "a message": f"/messages/{seen}?topic=seen",
         "a broker": f"/brokers/{broker}",
+        "a broker to drain": f"/brokers/{broker}/drain",
         "a setting": f"/brokers/{broker}?key=maxMsgsNumBatch",
         "a dangerous setting": f"/brokers/{broker}?key=fileReservedTime",
         "a setting that needs a restart": f"/brokers/{broker}?key=listenPort",
@@ -297,8 +300,20 @@ def charts(page: Page, base: str, name_servers: str) -> None:
     expect(page.locator(".u-legend").last).to_contain_text("orders")
 
 
-def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
-    """What an operator does, by keyboard."""
+def drained(page: Page, base: str, path: str) -> None:
+    """A broker is drained, the page waits by itself until nothing came, and the drain is undone."""
+    said = page.get_by_role("status")
+    page.goto(base + path)
+    page.get_by_label(re.compile("Type “.*” to confirm")).fill("broker-a")
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("The write permission of broker-a is taken")
+    expect(page.get_by_text("Nothing comes to broker-a")).to_be_visible(timeout=LIMIT_S * 1000)
+    press(page, "Give the write permission back")
+    expect(said).to_contain_text("The write permission of broker-a is given back")
+
+
+def work(browser: Browser, base: str, state: Any, name_servers: str, to_drain: str) -> None:
+    """What an operator does, by keyboard. ``to_drain``: the page that drains a broker."""
     context = browser.new_context(storage_state=state)
     page = context.new_page()
     watch = Watch(page, base)
@@ -335,6 +350,7 @@ def work(browser: Browser, base: str, state: Any, name_servers: str) -> None:
     expect(said).to_contain_text("Deleted: gone.")
 
     charts(page, base, name_servers)
+    drained(page, base, to_drain)
 
     page.goto(f"{base}/topics")
     expect(page.get_by_role("link", name="orders")).to_be_visible()
@@ -442,7 +458,7 @@ def main(arguments: list[str]) -> int:
                 wrong += look_at_apache(browser, peer, pages_of_peer)
             for one in wrong:
                 print(f"test-console: {one}")
-            work(browser, base, state, name_servers)
+            work(browser, base, state, name_servers, pages["a broker to drain"])
             narrow_menu(browser, base, state)
             browser.close()
     where = ", and at Apache RocketMQ" if peer else ""

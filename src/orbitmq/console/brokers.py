@@ -10,7 +10,7 @@ from orbitmq.admin import Admin, BrokerSetting, BrokerState
 from orbitmq.console.asking import Sight, names, optional
 from orbitmq.console.clients import CLIENTS_S, COLUMNS, rows_of
 from orbitmq.console.history import History
-from orbitmq.console.model import Column, Facts, Field, Form, Page, Row, Table, path_of, said
+from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
 from orbitmq.console.overview import broker_row, broker_rows, columns_of
 from orbitmq.console.rights import ADMIN
 from orbitmq.console.risks import RISKY_SETTINGS, setting_risk, typing_field
@@ -79,7 +79,8 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
     notes = [said("connections_more", n=MOST_CONNECTIONS)] if more else []
     if any(one.live is None for one in settings.values()):
         notes.append(said("live_unknown"))
-    return Page("brokers", f"{known[0].name} ({address})", None, blocks, (), notes, left_out)
+    links = (Link("drain", path_of("brokers", address, "drain"), ADMIN),)
+    return Page("brokers", f"{known[0].name} ({address})", None, blocks, links, notes, left_out)
 
 
 def _facts(own: BrokerState, row: Row, started_ms: int | None, connections: int | None) -> Facts:

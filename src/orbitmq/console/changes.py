@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +16,11 @@ from orbitmq.console.changing import (
     names_of,
     number_of,
     permission_of,
+    places,
 )
 from orbitmq.console.choice import ranges
+from orbitmq.console.cloning import CLONE_CHANGES
+from orbitmq.console.draining import DRAIN_CHANGES
 from orbitmq.console.model import Tone, path_of, said, span_text
 from orbitmq.console.rights import ADMIN, OPERATOR
 from orbitmq.console.sessions import Plan
@@ -146,16 +149,9 @@ async def reset_group(cluster: Cluster, fields: Fields) -> Done:
         said("done_moved", "good", name=plan.group, n=len(moved)),
         path_of("groups", plan.group),
         plan.group,
-        _places(moved, before=True),
-        _places(moved, before=False),
+        places(moved, before=True),
+        places(moved, before=False),
         back,
-    )
-
-
-def _places(moves: Iterable[Move], *, before: bool) -> str:
-    return ", ".join(
-        f"{one.queue.topic} {one.queue.broker_name}:{one.queue.queue_id} {one.before if before else one.to}"
-        for one in moves
     )
 
 
@@ -208,5 +204,7 @@ CHANGES: Final[Mapping[str, Change]] = {
     "redrive-stop": Change(OPERATOR, "group", stop_redrive),
     "timer-cancel": Change(OPERATOR, "id", cancel_timer),
     "broker-setting": Change(ADMIN, "address", change_setting),
+    **CLONE_CHANGES,
+    **DRAIN_CHANGES,
     **USER_CHANGES,
 }

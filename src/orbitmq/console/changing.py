@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, Move
 from orbitmq.client.producer.producer import Producer
 from orbitmq.console.model import Said
 from orbitmq.console.sessions import Plan
@@ -111,3 +111,11 @@ def typed(fields: Fields, wanted: str) -> None:
     """
     if fields.get("typed", "").strip() != wanted:
         raise ValidationError(f"typed: expected {wanted!r}: nothing was changed")
+
+
+def places(moves: Iterable[Move], *, before: bool) -> str:
+    """The offsets of moves, before or after them, as a line of the audit log."""
+    return ", ".join(
+        f"{one.queue.topic} {one.queue.broker_name}:{one.queue.queue_id} {one.before if before else one.to}"
+        for one in moves
+    )

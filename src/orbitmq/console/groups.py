@@ -100,6 +100,7 @@ async def group(admin: Admin, name: str) -> Page:
     ]
     links = (
         Link("reset", path_of("groups", name, "reset"), OPERATOR),
+        Link("clone", path_of("groups", name, "clone"), OPERATOR),
         Link("see_letters", path_of("dead-letters", name)),
         Link("edit", path_of("groups", name, "edit"), OPERATOR),
         Link("delete", path_of("groups", name, "delete"), ADMIN),

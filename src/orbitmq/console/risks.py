@@ -6,11 +6,11 @@ it is may depend on its fields, and on what the cluster has now.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orbitmq.admin import Admin
+from orbitmq.admin import Admin, BrokerInfo
 from orbitmq.console.changing import Fields, field_of, names_of, permission_of
 from orbitmq.console.model import Field, Form, Link, Page, Said, said
 from orbitmq.errors import BrokerError
@@ -129,6 +129,23 @@ def setting_risk(address: str, key: str) -> Risk:
     return Risk(address, said("risk_setting" if key in RISKY_SETTINGS else "risk_unknown", "warn", key=key))
 
 
+async def _broker_drain(admin: Admin, fields: Fields) -> Risk | None:
+    """Clients send to the broker no longer."""
+    name, every = field_of(fields, "broker"), await admin.brokers.list()
+    return drain_risk(every, name) if any(one.name == name for one in every) else None
+
+
+def drain_risk(every: Sequence[BrokerInfo], name: str) -> Risk:
+    """The risk of a broker to which clients send no longer.
+
+    Args:
+        every: all registered brokers: when it is the only one of its cluster, no client can send.
+    """
+    clusters = {one.cluster for one in every if one.name == name}
+    others = any(one.name != name and one.cluster in clusters for one in every)
+    return Risk(name, said("risk_drain" if others else "risk_drain_only", "warn", name=name))
+
+
 async def _user_create(_: Admin, fields: Fields) -> Risk | None:
     name = field_of(fields, "user")
     return Risk(name, said("risk_super", "warn", name=name)) if fields.get("super") else None
@@ -163,8 +180,10 @@ RISKS: Final[Mapping[str, Judge]] = {
     "group-save": _group_save,
     "group-delete": _always("group", "sure_group"),
     "group-reset": _always("group", "risk_reset"),
+    "group-clone": _always("target", "risk_clone"),
     "redrive": _redrive,
     "broker-setting": _broker_setting,
+    "broker-drain": _broker_drain,
     "user-create": _user_create,
     "user-save": _user_save,
     "user-delete": _always("user", "sure_user"),

@@ -81,6 +81,51 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "This is what would change. Nothing has been moved yet.",
         "以下是将要发生的变化。尚未移动任何位点。",
     ),
+    "preview_clone": (
+        "{name} would get these offsets of {source}. Nothing has been changed yet.",
+        "{name} 将得到 {source} 的以下位点。尚未修改。",
+    ),
+    "clone_new": (
+        "No broker knows the group {name}: it begins at these offsets when it is made.",
+        "没有 Broker 拥有消费组 {name}：创建后将从这些位点开始。",
+    ),
+    "clone_online": (
+        "{n} members of {name} are online: Apache's brokers do not move them, so stop them first there.",
+        "{name} 有 {n} 个成员在线：Apache 的 Broker 不会移动它们，请先停止。",
+    ),
+    "clone_online.1": (
+        "1 member of {name} is online: Apache's brokers do not move it, so stop it first there.",
+        "{name} 有 1 个成员在线：Apache 的 Broker 不会移动它，请先停止。",
+    ),
+    "drain_open": ("Clients send to {name}.", "客户端可向 {name} 发送消息。"),
+    "drain_unknown": (
+        "{name} has no topic that clients may write, so it cannot be seen whether they may send.",
+        "{name} 没有可写的主题，无法得知客户端能否发送。",
+    ),
+    "drain_waits": (
+        "Clients are told to send to other brokers than {name}. Wait until nothing came for {s} s.",
+        "客户端已被告知不再向 {name} 发送。请等待 {s} 秒无消息到达。",
+    ),
+    "drain_quiet": (
+        "Nothing comes to {name}: no send fails when it is stopped.",
+        "{name} 已无消息到达：停止它不会使发送失败。",
+    ),
+    "drain_unread": (
+        "Nothing comes to {name}; {n} messages there are not read yet.",
+        "{name} 已无消息到达；仍有 {n} 条消息未读。",
+    ),
+    "drain_unread.1": (
+        "Nothing comes to {name}; 1 message there is not read yet.",
+        "{name} 已无消息到达；仍有 1 条消息未读。",
+    ),
+    "drain_done": (
+        "Nothing comes to {name}, and no group has unread messages there: it can be stopped.",
+        "{name} 已无消息到达，也没有未读消息：可以停止。",
+    ),
+    "readers_unknown": (
+        "Which groups read it could not be found out in time. Load the page again.",
+        "未能及时得知哪些消费组在读取。请重新加载。",
+    ),
     "choose_topic": ("Choose a topic. Looking moves no offset.", "请选择主题。查看不会移动位点。"),
     "choose_trace": (
         "A trace needs the sender's id of a message, as its page shows it, and clients with trace=True.",
@@ -129,6 +174,18 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "done_sent": ("Sent to {queue} with the id {id}.", "已发送到 {queue}，ID 为 {id}。"),
     "done_moved": ("Group {name} was moved in {n} queues.", "消费组 {name} 已在 {n} 个队列中移动。"),
     "done_moved.1": ("Group {name} was moved in 1 queue.", "消费组 {name} 已在 1 个队列中移动。"),
+    "done_cloned": (
+        "Group {name} has the offsets of {source} on {brokers}.",
+        "消费组 {name} 已在 {brokers} 上得到 {source} 的位点。",
+    ),
+    "done_drain": (
+        "The write permission of {name} is taken, for {n} topics.",
+        "已取消 {name} 的写权限（{n} 个主题）。",
+    ),
+    "done_drain_undo": (
+        "The write permission of {name} is given back, for {n} topics.",
+        "已恢复 {name} 的写权限（{n} 个主题）。",
+    ),
     "done_redrive": (
         "The dead letters of {name} are being sent again by {brokers}.",
         "{brokers} 正在重新发送 {name} 的死信。",
@@ -161,6 +218,18 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "risk_reset": (
         "The members of the group skip messages, or get messages again.",
         "消费组成员将跳过消息，或再次收到消息。",
+    ),
+    "risk_clone": (
+        "The group that gets the offsets loses its own: its members skip messages, or get messages again.",
+        "得到位点的消费组将失去原有位点：成员将跳过消息，或再次收到消息。",
+    ),
+    "risk_drain": (
+        "Clients send to the other brokers; groups read what {name} has.",
+        "客户端将向其他 Broker 发送；消费组继续读取 {name} 的消息。",
+    ),
+    "risk_drain_only": (
+        "{name} is the only broker of its cluster: no client can send then.",
+        "{name} 是集群中唯一的 Broker：客户端将无法发送。",
     ),
     "risk_redrive": (
         "All dead letters of {name} are sent again, not chosen ones.",
@@ -237,6 +306,14 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "消费组尚未提交位点：还没有消费过。",
     ),
     "no_members": ("No member is online.", "没有在线成员。"),
+    "no_offsets_there": (
+        "The group has committed no offset there: there is nothing to give.",
+        "消费组在那里没有提交位点：没有可复制的内容。",
+    ),
+    "no_readers_there": (
+        "No group has a member or an unread message there.",
+        "没有消费组在那里有成员或未读消息。",
+    ),
     "no_moves": ("No queue is to be moved.", "没有要移动的队列。"),
     "no_letters": (
         "No dead letters. Messages come here when a consumer has rejected them, or failed too often.",

@@ -16,6 +16,8 @@ from orbitmq.console import (
     brokers,
     charts,
     clients,
+    cloning,
+    draining,
     groups,
     letters,
     messages,
@@ -53,6 +55,7 @@ class ClusterOfPages:
         self.admin = Admin(**options, timeout=REQUEST_S)
         self.asker = Asker(self.admin, monotonic)
         self.history = History()
+        self.arrivals = draining.Arrivals()
         self.searching = 0
 
     def reader(self, topic: str, *, start: ReaderStart, tags: str, sql: str | None) -> Reader:
@@ -109,7 +112,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
         return await _list(cluster, asked, parts[0] if parts else "")
     if len(parts) == 2:
         return await _one(cluster, asked, *parts)
-    return await _part(cluster.admin, asked, undo) if len(parts) == 3 else None
+    return await _part(cluster, asked, undo) if len(parts) == 3 else None
 
 
 async def _list(cluster: ClusterOfPages, asked: Asked, first: str) -> Page | None:
@@ -173,8 +176,15 @@ FIXED: Final[Mapping[tuple[str, str], Callable[[], Page]]] = {
 }
 
 
-async def _part(admin: Admin, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
-    first, name, part = asked.parts
+async def _part(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
+    """A page about one thing for one purpose: a form, or a question before a change."""
+    admin, (first, name, part) = cluster.admin, asked.parts
+    if (first, part) == ("brokers", "drain"):
+        return await cluster.asker.page(
+            asked.parts, lambda sight: draining.drain(sight.admin, name, cluster.arrivals, asked.now_ms)
+        )
+    if (first, part) == ("groups", "clone"):
+        return await cloning.page(admin, name, asked.query)
     if (first, part) == ("dead-letters", "again"):
         return letters.again(name, _chosen(asked.chosen, "dead letters"))
     if (first, part) == ("topics", "send"):
