@@ -1,4 +1,4 @@
-"""Names of a package that are loaded on first use."""
+"""Loads the names of a package on first use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def lazy(
     """``__getattr__`` and ``__dir__`` of a package.
 
     Args:
-        package: its ``__name__``.
-        homes: by the name of each attribute, the module that has it.
-        others: the public attributes that the package itself has.
+        package: the package's ``__name__``.
+        homes: the module of each attribute, by the attribute's name.
+        others: the public attributes of the package itself.
     """
 
     def load(name: str) -> object:

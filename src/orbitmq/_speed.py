@@ -1,7 +1,7 @@
-"""One source, two speeds: which of the two an import of a compiled module gives.
+"""One source, two speeds: decides whether importing a compiled module gives its machine code or its source.
 
-The modules on the path of every message have a ``.pxd`` beside their ``.py`` and are compiled when a compiler
-was there at installation. Imported first by the package, this module
+The modules on the path of every message have a ``.pxd`` beside their ``.py``, and are compiled if there is a
+compiler at installation. The package imports this module first. It
 
 - makes ``import cython``, which those sources contain, work where Cython is not installed (a compiled module
   never runs that line), and
@@ -25,7 +25,7 @@ SOURCE_ONLY = os.environ.get("ORBITMQ_PURE") == "1"
 
 
 class SourceFinder:
-    """Finds the package's modules as source files only, passing over compiled ones."""
+    """Finds only source files of the package's modules, and ignores compiled ones."""
 
     @classmethod
     def find_spec(
@@ -42,7 +42,7 @@ class SourceFinder:
 
 
 class Inert:
-    """Stands for what means nothing uncompiled: a C type, a decorator, a ``with`` block of Cython's."""
+    """Stands for Cython's names that have no effect uncompiled: C types, decorators, ``with`` blocks."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else self
@@ -60,7 +60,7 @@ class Inert:
 
 
 class CythonStandIn(ModuleType):
-    """What ``import cython`` gives when Cython is not installed."""
+    """The module that ``import cython`` gives when Cython is not installed."""
 
     compiled = False
 
@@ -79,7 +79,7 @@ class CythonStandIn(ModuleType):
 
 
 def prepare() -> None:
-    """Put both in place; called once, when the package is imported."""
+    """Install the finder and the stand-in; called once, when the package is imported."""
     if SOURCE_ONLY and SourceFinder not in sys.meta_path:
         sys.meta_path.insert(0, SourceFinder)
     if "cython" not in sys.modules and importlib.util.find_spec("cython") is None:
@@ -87,12 +87,13 @@ def prepare() -> None:
 
 
 def is_compiled(module: ModuleType) -> bool:
-    """Whether ``module`` runs as machine code."""
+    """Whether ``module`` is compiled."""
     return isinstance(module.__loader__, importlib.machinery.ExtensionFileLoader)
 
 
 def of_package() -> str:
-    """``compiled`` or ``uncompiled``: all hot modules are compiled or none, so one of them tells it."""
+    """``compiled`` or ``uncompiled``, by one module: either all modules with a ``.pxd`` are compiled, or
+    none."""
     return "compiled" if is_compiled(importlib.import_module(f"{PACKAGE}.message.octets")) else "uncompiled"
 
 

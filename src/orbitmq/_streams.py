@@ -1,4 +1,4 @@
-"""Standard input, output and error; a program may have been started without one of them."""
+"""Prepares standard input, output and error, without any of which a program may have been started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _closed: set[int] = set()
 
 
 class _Written(io.FileIO):
-    """Standard output that remembers what the system refused: the error alone does not name the file."""
+    """Standard output that keeps the error of a refused write: the error does not name the stream."""
 
     refused: OSError | None = None
 
@@ -34,8 +34,9 @@ def without(descriptor: int) -> bool:
 def reserve() -> None:
     """Open each of the descriptors 0 to 2 that is closed, on the null device.
 
-    Otherwise the next socket or file gets such a descriptor: printed text would go into it, and libuv, which
-    never closes descriptors 0 to 2, would abort the process.
+    Otherwise the next socket or file would get such a descriptor: printed text would be written to it, and
+        libuv,
+    which never closes descriptors 0 to 2, would abort the process.
     """
     for descriptor in range(3):
         try:
@@ -50,7 +51,7 @@ def reserve() -> None:
 
 
 def prepare() -> None:
-    """As :func:`reserve`; afterwards ``sys.stdin``, ``stdout`` and ``stderr`` exist and print any text.
+    """As :func:`reserve`; then ``sys.stdin``, ``stdout`` and ``stderr`` exist, and print any text.
 
     A character that the encoding lacks (ASCII, for example) is printed as an escape.
     """
@@ -85,7 +86,7 @@ def is_of_output(error: BaseException) -> bool:
 
 
 def leave_unwritten() -> OSError | None:
-    """Flush the output; drop what the reader of a pipe does not take, or Python would exit with 120."""
+    """Flush the output. Text that a pipe's reader does not take is dropped, as Python would exit with 120."""
     failure: OSError | None = None
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""Time as users give it: durations in seconds or as a timedelta, instants as a datetime with a zone."""
+"""Reads times given by users: durations in seconds or as a timedelta, instants as a datetime with a zone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbitmq.errors import ValidationError
 Duration: TypeAlias = float | timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The longest delay of a message that is taken here; brokers take 3 days by default (timerMaxDelaySec).
+# The longest delay that clients accept for a message; brokers accept 3 days by default (timerMaxDelaySec).
 MAX_DELAY_S = 3650 * 24 * 3600
 
 
@@ -20,12 +20,12 @@ def seconds(name: str, value: object, least: float, most: float, *, above: bool 
     """A duration that a user gave, in seconds.
 
     Args:
-        name: how the error names it.
-        least: the shortest duration in seconds; ``above`` it when that is set.
+        name: the duration's name in the error.
+        least: the shortest duration in seconds; with ``above`` the duration must exceed it.
         most: the longest duration in seconds.
 
     Raises:
-        ValidationError: it names the duration, its range and its unit.
+        ValidationError: the duration is out of its range; the text names the duration, range and unit.
     """
     wanted = f"above {least:,} to {most:,} seconds" if above else f"{least:,} to {most:,} seconds"
     number = value.total_seconds() if isinstance(value, timedelta) else value
@@ -51,7 +51,7 @@ def as_seconds(value: Duration) -> float:
 
 
 def milliseconds(value: Duration) -> int:
-    """A duration in whole milliseconds, as they travel to brokers. A shorter one than 1 ms counts as 1 ms."""
+    """A duration in whole milliseconds, as brokers get it, rounded up."""
     return math.ceil(round(as_seconds(value) * 1000, 6))
 
 
@@ -59,7 +59,7 @@ def instant_ms(name: str, value: object) -> int:
     """An instant that a user gave, in milliseconds since 1970.
 
     Raises:
-        ValidationError: not a datetime with a time zone, or one before 1970.
+        ValidationError: the value is not a datetime with a time zone, or is before 1970.
     """
     example = "such as datetime.now(timezone.utc) + timedelta(minutes=5)"
     if not isinstance(value, datetime):
@@ -85,7 +85,7 @@ def instant(at_ms: int) -> datetime:
 
 
 def shown(value: object) -> str:
-    """A user's value for an error text, shortened; a number may have too many digits for ``repr``."""
+    """A user's value for an error text, shortened. A number may have too many digits for ``repr``."""
     try:
         text = repr(value)
     except ValueError:

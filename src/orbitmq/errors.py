@@ -1,6 +1,6 @@
-"""Errors for users of clients and tools, as types that carry the facts.
+"""The errors that users of clients and tools get, with their facts as attributes.
 
-The errors of one room (``transport.errors``, ``wire.errors``, ``message.errors``, ``store.errors``,
+The errors of single packages (``transport.errors``, ``wire.errors``, ``message.errors``, ``store.errors``,
 ``spark.errors``, ``ConfigError``) derive from :class:`OrbitError` too, so ``except OrbitError`` catches all.
 """
 
@@ -54,7 +54,7 @@ __all__ = [
     "catalogue",
 ]
 
-# Errors that other modules define and that programs catch. The module of each is loaded on first use.
+# Errors that programs catch and other modules define. Their modules are loaded on first use.
 _HOMES = {
     "ConnectError": "orbitmq.transport.errors",
     "ConnectionLostError": "orbitmq.transport.errors",
@@ -72,7 +72,7 @@ class OrbitError(Exception):
 
     @property
     def help(self) -> str:
-        """What to do about an error with this ``code``, from the catalogue; empty without a known code."""
+        """The advice for this error's ``code``, from the catalogue; empty without a known code."""
         found = catalogue().get(getattr(self, "code", -1))
         return found.help if found is not None else ""
 
@@ -82,13 +82,13 @@ class OrbitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """What is known about one code.
+    """The catalogue's entry for one code.
 
     Attributes:
-        code: the response code, or from 10001 on the client's own.
-        constant: RocketMQ's name of it.
-        text: what it means.
-        help: what to do.
+        code: the response code, or from 10001 on a code of the client.
+        constant: RocketMQ's name for the code.
+        text: the meaning of the code.
+        help: the advice for users.
     """
 
     code: int
@@ -117,7 +117,7 @@ class ValidationError(OrbitError, ValueError):
     """A message, name or option was refused before anything was sent.
 
     Attributes:
-        code: the response code that RocketMQ's own client raises for it (13, MESSAGE_ILLEGAL).
+        code: the response code that RocketMQ's client raises for it (13, MESSAGE_ILLEGAL).
     """
 
     def __init__(self, text: str, code: int = 13) -> None:
@@ -137,8 +137,8 @@ class BrokerError(OrbitError):
     """A server answered with a response code other than success.
 
     Attributes:
-        code: response code (ResponseCode).
-        remark: the server's own words.
+        code: the response code (ResponseCode).
+        remark: the server's text.
         address: ``host:port`` of the server.
     """
 
@@ -150,13 +150,13 @@ class BrokerError(OrbitError):
 
 
 class NotPermittedError(BrokerError):
-    """The client's user may not do this, or no client may: by a permission of the topic, group or broker.
+    """The client's user may not do this, or the permissions of the topic, group or broker forbid it to all.
 
-    A client whose keys or rights are refused does not try another broker: rights are the cluster's.
+    A client whose keys or rights are refused does not try another broker, as rights hold for the cluster.
 
     Attributes:
-        user: the access key that was shown; empty without credentials.
-        what: the request, with its topic or group; empty where the client itself refuses.
+        user: the access key of the request; empty without credentials.
+        what: the request, with its topic or group; empty if the client itself refused.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class NameServerError(OrbitError):
     """No name server is configured, or none of them answered.
 
     Attributes:
-        tried: what each address answered, in the order tried.
+        tried: each address, in the order tried, with its failure.
     """
 
     code = 10004
@@ -190,7 +190,7 @@ class NameServerError(OrbitError):
 
 
 class TopicNotFoundError(OrbitError):
-    """The name servers know neither the topic nor (for senders) a broker that would create it."""
+    """No broker has the topic, nor (for senders) would one create it, according to the name servers."""
 
     code = 10005
 
@@ -200,15 +200,15 @@ class TopicNotFoundError(OrbitError):
 
 
 class MessageNotFoundError(OrbitError):
-    """No broker has a message with this id: it is unknown, has expired, or its broker is not there."""
+    """No broker has a message with this id: it never existed, has expired, or its broker is down."""
 
 
 class ReplyTimeoutError(OrbitError, TimeoutError):
     """A request was stored, but no consumer answered it in time.
 
     Attributes:
-        topic: where the request went.
-        code: the client code that RocketMQ's client gives (10006).
+        topic: the topic of the request.
+        code: the code that RocketMQ's client gives (10006).
     """
 
     code = 10006
@@ -219,11 +219,11 @@ class ReplyTimeoutError(OrbitError, TimeoutError):
 
 
 class NotAllReadError(OrbitError):
-    """Some brokers did not answer while a topic was read; the messages of the others have come.
+    """Some brokers did not answer while a topic was read; the messages of the other brokers were read.
 
     Attributes:
         topic: the topic that was read.
-        left_out: by broker, why some of its messages are missing.
+        left_out: by broker, the error because of which messages are missing.
     """
 
     def __init__(self, topic: str, left_out: Mapping[str, Exception]) -> None:
@@ -234,7 +234,7 @@ class NotAllReadError(OrbitError):
 
 
 class NotStoredSafelyError(OrbitError):
-    """A half message is stored, but may be lost with a broker; its transaction was not begun."""
+    """A half message is stored, but not as safely as the broker promises; its transaction was not begun."""
 
 
 class StartError(OrbitError):
@@ -242,7 +242,7 @@ class StartError(OrbitError):
 
 
 class SendErrorKind(Enum):
-    """The reasons for which a send can fail, told apart."""
+    """The reasons for which a send can fail."""
 
     NO_NAME_SERVER = "no name server"
     TOPIC_UNKNOWN = "topic unknown"
@@ -255,15 +255,15 @@ class SendErrorKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of a send.
+    """One attempt of a send.
 
     Attributes:
-        broker_name: the broker group tried.
-        address: where it was reached, empty when its address was unknown.
-        queue_id: the queue tried.
-        took: seconds that the try took.
+        broker_name: the name of the broker group.
+        address: the broker's address; empty if it was unknown.
+        queue_id: the id of the queue.
+        took: how many seconds the attempt took.
         code: the response code, or the client code (10001 connect, 10002 timeout, 10003 no such broker).
-        cause: what happened, in words.
+        cause: the failure, in words.
     """
 
     broker_name: str
@@ -282,12 +282,12 @@ class SendError(OrbitError):
     """A message could not be sent, or its fate is unknown (kind TIMEOUT).
 
     Attributes:
-        kind: why, by the last attempt.
-        topic: where the message was to go.
-        attempts: every try in order, with broker, cost and cause.
-        code: response code of the last refusal, else the client code that RocketMQ's client would give.
-        remark: the broker's words of the last refusal, else empty.
-        took: seconds from the call to this error.
+        kind: the reason, by the last attempt.
+        topic: the topic of the message.
+        attempts: all attempts in order, with broker, time and cause.
+        code: the response code of the last refusal, else the code that RocketMQ's client would give.
+        remark: the broker's text in the last refusal, else empty.
+        took: how many seconds passed from the call to this error.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class SendError(OrbitError):
 
     @property
     def brokers_tried(self) -> list[str]:
-        """Names of the brokers tried, in order, with repetitions."""
+        """The names of the brokers of all attempts, in order, with repetitions."""
         return [attempt.broker_name for attempt in self.attempts]
 
 

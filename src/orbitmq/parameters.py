@@ -1,4 +1,4 @@
-"""Names of parameters: one that is not known is refused, and the error names the nearest one."""
+"""Refuses unknown names of parameters, with an error that names the nearest known one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ K = TypeVar("K")
 
 
 def check_names(given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse the names of parameters that are not known.
+    """Refuse names of parameters that are not known.
 
     Raises:
-        UnknownOptionError: it names the nearest one, or all.
+        UnknownOptionError: a name is unknown; the text names the nearest known name, or all of them.
     """
     for name in given:
         if name not in known:
@@ -27,9 +27,9 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def refuses_unknown(kind: type[K]) -> type[K]:
-    """The constructor and the public methods of a class refuse unknown parameters by :func:`check_names`.
+    """Make a class's constructor and public methods refuse unknown parameters by :func:`check_names`.
 
-    A call without a mistake is not checked: Python itself finds that a name is unknown.
+    The check runs only after Python's own error for an unknown name, so a correct call costs nothing.
     """
     for name, method in list(vars(kind).items()):
         if not inspect.isfunction(method) or (name[0] == "_" and name != "__init__"):
@@ -41,7 +41,7 @@ def refuses_unknown(kind: type[K]) -> type[K]:
 
 
 def parameter_names(method: Callable[..., Any]) -> list[str]:
-    """The parameters that may be given by name."""
+    """The parameters of a method that may be given by name."""
     _, *others = inspect.signature(method).parameters.values()
     return [each.name for each in others if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
 

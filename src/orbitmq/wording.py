@@ -1,4 +1,4 @@
-"""Words of texts for people."""
+"""Words in texts for people: plurals, counts, masked secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SECRET = re.compile(r"secret|(?<!Reveal)password|credential|token|initAuthentic
 
 
 def plural(number: int, what: str) -> str:
-    """The noun alone as it stands behind a number: ``message`` behind 1, ``messages`` behind all others."""
+    """The noun without its number: ``message`` for 1, ``messages`` for all other numbers."""
     return what if number == 1 else _IRREGULAR.get(what, f"{what}s")
 
 
@@ -19,11 +19,11 @@ def counted(number: int, what: str) -> str:
 
 
 class Remark(str):
-    """A line of progress that stays on the screen, and in a log: the next one does not replace it."""
+    """A line of progress that stays on the screen, and in a log: the next line does not replace it."""
 
     __slots__ = ()
 
 
 def masked(key: str, value: str) -> str:
-    """A setting as it is shown: secrets are ``***``."""
+    """The shown value of a setting; ``***`` for a secret."""
     return "***" if value and _SECRET.search(key) else value

@@ -1,1 +1,1 @@
-"""Who may do what: users and their signatures, rules, verdicts (RocketMQ's ACL 2.0). No I/O."""
+"""Authentication and authorization: users and signatures, rules and verdicts (RocketMQ's ACL 2.0). No I/O."""

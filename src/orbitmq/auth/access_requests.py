@@ -1,4 +1,4 @@
-"""The requests about users and rules (3001 to 3010). The gate has checked the sender."""
+"""Handles the requests about users and rules (3001 to 3010), whose sender the gate has checked."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError
 
 Answer: TypeAlias = Command | Awaitable[Command]
-# Changes that slaves have passed on, and that a tool has yet to tell us itself.
+# The most changes, passed on by slaves, that are remembered until the tool sends them to this broker as well.
 MAX_PASSED: Final = 100
 
 
 class AccessRequests:
     """Changes and lists users and rules. No answer has a secret, except those of ``revealing``.
 
-    RocketMQ's tools tell a change to a master and its slaves, in no order, and stop at the first failure. A
-    slave passes it on to its master, so the master makes the same change several times: that is a success.
+    RocketMQ's tools send a change to a master and its slaves, in any order, and stop at the first failure. A
+    slave passes the change on to its master, so the master gets it several times: each is answered with
+        success.
 
     Args:
         written: returns when the changes of the named tables are on disk.
 
     Attributes:
         looks: the handlers of the requests that change nothing, by their codes.
-        revealing: handlers for the same codes that show secrets, to super users only.
+        revealing: handlers for the same codes that show secrets, but only to super users.
         by_code: the handler of each request code.
     """
 
@@ -68,27 +69,27 @@ class AccessRequests:
     # -- users -------------------------------------------------------------------------------------------
 
     def _create_user(self, command: Command) -> Answer:
-        """Make a user; without a type a normal one."""
+        """Create a user; without a type it is a normal one."""
         name = headers.AuthCreateUserRequest.from_ext(command.ext).username
         again = self._comes_again(command, name)
         self._users.create(name, UserInfo.decode(command.body), self._gate.identity(command), again=again)
         return self._written(command, users.TABLE)
 
     def _update_user(self, command: Command) -> Answer:
-        """Change password, type or status; what the body leaves out stays."""
+        """Change the password, type or status of a user; a field that the body lacks stays."""
         name = headers.AuthUpdateUserRequest.from_ext(command.ext).username
         self._users.update(name, UserInfo.decode(command.body), self._gate.identity(command))
         return self._written(command, users.TABLE)
 
     def _delete_user(self, command: Command) -> Answer:
-        """Remove a user with all rules. Removing a user that is not there is a success."""
+        """Remove a user with all its rules. For an unknown user the answer is a success, too."""
         name = headers.AuthDeleteUserRequest.from_ext(command.ext).username
         self._users.delete(name, self._gate.identity(command))
         self._rules.remove(name)
         return self._written(command, rules.TABLE, users.TABLE)
 
     def _user(self, command: Command, *, reveals: bool = False) -> Answer:
-        """One user; an empty answer when there is none."""
+        """One user; the answer is empty if there is none."""
         name = headers.AuthGetUserRequest.from_ext(command.ext).username
         if not name.strip():
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "The username is blank")
@@ -97,7 +98,7 @@ class AccessRequests:
         return command.reply(body=b"" if found is None else found.shown(secret=secret).encode())
 
     def _list_users(self, command: Command, *, reveals: bool = False) -> Answer:
-        """The users whose names contain the filter; an empty answer when there is none."""
+        """The users whose names contain the filter; the answer is empty if there is none."""
         wanted = headers.AuthListUserRequest.from_ext(command.ext).filter
         secret = reveals and self._gate.identity(command).is_super
         found = [user.shown(secret=secret) for user in self._users.all() if wanted in user.name]
@@ -106,14 +107,14 @@ class AccessRequests:
     # -- rules -------------------------------------------------------------------------------------------
 
     def _add_rules(self, command: Command) -> Answer:
-        """Add rules to those of a user; one about the same resource is replaced. Both codes do this."""
+        """Add rules to a user, replacing those about the same resources, for both create and update."""
         info = AclInfo.decode(command.body)
         name = self._known(info.subject or headers.AuthCreateAclRequest.from_ext(command.ext).subject)
         self._rules.add(name, Acl.of(info))
         return self._written(command, rules.TABLE)
 
     def _delete_rules(self, command: Command) -> Answer:
-        """Remove the rules of a user, or those about one resource."""
+        """Remove all rules of a user, or its rules about one resource."""
         header = headers.AuthDeleteAclRequest.from_ext(command.ext)
         name = self._known(header.subject)
         again = self._comes_again(command, name)
@@ -134,7 +135,7 @@ class AccessRequests:
         return self._written(command, rules.TABLE)
 
     def _rules_of(self, command: Command) -> Answer:
-        """The rules of one user; an empty answer when there are none."""
+        """The rules of one user; the answer is empty if there are none."""
         name = user_of(headers.AuthGetAclRequest.from_ext(command.ext).subject)
         if self._users.get(name) is None:
             raise RemotingError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
@@ -142,7 +143,7 @@ class AccessRequests:
         return command.reply(body=b"" if acl is None else acl.shown(name).encode())
 
     def _list_rules(self, command: Command) -> Answer:
-        """The rules that the filters leave; an empty answer when there are none."""
+        """The rules whose subject and resource contain the filters; the answer is empty if there are none."""
         header = headers.AuthListAclRequest.from_ext(command.ext)
         shown = [
             acl.shown(name, header.resource_filter)
@@ -153,7 +154,7 @@ class AccessRequests:
         return command.reply(body=encode_list(found) if found else b"")
 
     def _comes_again(self, command: Command, name: str) -> bool:
-        """Whether the same change may have come before, by way of another broker of our name."""
+        """Whether a slave of this broker may have passed on the same change before."""
         place = command.code, name
         if not self._gate.sender(command, "").passed_by:
             noted = place in self._passed

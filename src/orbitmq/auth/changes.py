@@ -1,4 +1,4 @@
-"""Which requests are changes, and what an audit log says of their targets. No I/O."""
+"""The requests that count as changes, and the description of their targets for an audit log. No I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.errors import RemotingError, WireError
 from orbitmq.wire.signing import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
-# Changes that people make. What clients and brokers do by themselves is in no audit log: sends, offsets,
-# topics made by sends, registrations, heartbeats.
+# The changes that people make. Requests that clients and brokers send by themselves are in no audit log:
+# sends, offsets, topics created by sends, registrations, heartbeats.
 CHANGES: Final = frozenset(
     {
         Code.UPDATE_AND_CREATE_TOPIC,
@@ -56,44 +56,45 @@ CHANGES: Final = frozenset(
         Code.SET_QUOTA,
     }
 )
-# What one line may show: of texts that a peer has chosen, of names, of the state before or after.
+# The limits of one line: of a text chosen by a peer, of the number of targets, of the state before or after.
 MAX_TEXT: Final = 200
 MAX_TARGETS: Final = 100
 MAX_STATE_BYTES: Final = 8_192
 _OF_SIGNING: Final = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
-# The present state of what a request changes, by names such as "Topic:orders"; None: it is not there.
+# Returns the present state of a request's targets, by names such as "Topic:orders"; None for a missing
+# target.
 Look: TypeAlias = Callable[[Command], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sights:
-    """What a server can say about the targets of changes.
+    """The descriptions of the targets of changes at one server.
 
     Attributes:
-        asked: what a request needs (:func:`orbitmq.auth.needs.asked_of`); it names the targets of a code
-            without a look.
-        looks: by request code.
+        asked: returns the rights that a request needs (:func:`orbitmq.auth.needs.asked_of`), which name the
+            targets of a request code without a look.
+        looks: by request code, the function that returns the targets' state.
     """
 
     asked: Callable[[Command], Iterable[Asked] | None] = lambda _command: None
     looks: Mapping[int, Look] = field(default_factory=dict)
 
     def targets(self, command: Command) -> dict[str, Any]:
-        """The ``target`` of a request, and its present state or, without a look, its fields."""
+        """The ``target`` of a request, with its present state or, without a look, the request's fields."""
         try:
             look = self.looks.get(command.code)
             if look is not None:
                 return {**_targets(state := look(command)), "before": limited(state)}
             named = _targets(str(asked) for asked in self.asked(command) or ())
         except (RemotingError, WireError, ValueError):
-            # The handler will refuse it.
+            # The handler will refuse the request.
             named = {}
         fields = {key: text(value) for key, value in command.ext.items() if key not in _OF_SIGNING}
         return {**named, "fields": limited(fields)} if fields else named
 
     def state(self, command: Command) -> object:
-        """The present state of the request's target; None: its code has no look."""
+        """The present state of the request's target; None if the request's code has no look."""
         look = self.looks.get(command.code)
         try:
             return None if look is None else limited(look(command))
@@ -107,18 +108,18 @@ def _targets(names: Iterable[str]) -> dict[str, Any]:
 
 
 def limited(state: Mapping[str, Any]) -> object:
-    """The state; one that is too long for a line is replaced by its size."""
+    """The state; a state that is too long for a line is replaced by its size."""
     size = len(json.dumps(state))
     return state if size <= MAX_STATE_BYTES else f"left out: {size} bytes, the limit is {MAX_STATE_BYTES}"
 
 
 def text(value: str) -> str:
-    """A text that a peer has chosen, cut to the length that a line may show."""
+    """A text chosen by a peer, cut to the length that a line may show."""
     return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}..."
 
 
 def name_of(code: int) -> str:
-    """The name of a request code; empty: it has none."""
+    """The name of a request code; empty for an unknown code."""
     return Code(code).name if code in Code.__members__.values() else ""
 
 
@@ -164,8 +165,8 @@ def settings_look(shown: Callable[[], Mapping[str, str]], parse: Callable[[str],
     """The look of a change of settings.
 
     Args:
-        shown: the present settings; it masks the secret ones.
-        parse: reads the body.
+        shown: returns the present settings, with masked secrets.
+        parse: reads the request's body.
     """
 
     def look(command: Command) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The gate before a server's requests: checks the sender's signature or certificate, and its rights."""
+"""The gate of a server: checks the signature or certificate of each request's sender, and its rights."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ from orbitmq.wire.signing import ACCESS_KEY, Secret, SigningKey, has_keys, named
 
 T = TypeVar("T")
 
-# With the most rules that a user may have, their verdicts take about a second of the event loop.
+# The most rights that one request may need. For a user with the most rules, their verdicts take the event
+# loop about a second.
 MAX_ASKED: Final = 2_000
-# For names that are unknown: their refusal reads like that of a wrong signature, and takes as long.
+# Stands for unknown users, so that their refusal reads like that of a wrong signature, and takes as long.
 _NOBODY: Final = User("", Secret("nobody has this key"))
 
 
-# Fields of ours: a broker passes a request on for this user, whose client has this host.
+# OrbitMQ's header fields of a request that a broker passes on: the user and the host of the client.
 FOR_USER: Final = "orbitmqForUser"
 FOR_HOST: Final = "orbitmqForHost"
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a request that is permitted.
+    """The sender of a permitted request.
 
     Attributes:
-        host: of the user's client.
-        passed_by: the super user who has passed the request on; empty: it comes from the user's client.
+        host: the host of the user's client.
+        passed_by: the super user that passed the request on; empty if the user's client sent it.
     """
 
     user: User
@@ -55,13 +56,13 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class ShownIdentity:
-    """What a client shows of who it is.
+    """The identity that a client claims, unchecked.
 
     Attributes:
-        keys: the user whose keys have signed, as the request says; None: nobody's.
-        made: whether the signature was made with a key.
-        certificate: the user whom the client's certificate names; empty: none.
-        unnamed: why the certificate names none; empty: it does, or nobody looks at certificates here.
+        keys: the user that the request's access key names; None without keys.
+        made: whether the request's signature was made with a given key.
+        certificate: the user that the client's certificate names; empty without one.
+        unnamed: why the certificate names no user; empty if it does, or if the server reads no certificates.
     """
 
     keys: str | None
@@ -71,22 +72,22 @@ class ShownIdentity:
 
 
 class AuthGate:
-    """Checks the signature or the certificate of each request, and what its user may do.
+    """Checks the signature or the certificate of each request, and the rights of its user.
 
-    The certificate of a client counts for requests without keys. Those with keys are their user's; if the
-    certificate names another user, they are refused.
+    A client's certificate counts for requests without keys. A request with keys is their user's; it is
+    refused if the certificate names another user.
 
     Args:
-        asked: what a request needs at this server; ``None``: it is for super users
+        asked: returns the rights that a request needs at this server; ``None``: only super users may make it
             (:func:`orbitmq.auth.needs.asked_of`).
-        authorizes: whether rules are asked; else every user who is known may do everything but change users
-            and rules.
-        observes: whether what would be refused passes; requests about users and rules are refused all the
-            same.
-
+        authorizes: whether rules apply; else every known user may do everything except change users and
+            rules.
+        observes: whether requests that would be refused pass. Requests about users and rules are always
+            refused.
     Attributes:
-        refusals: counts what was refused, or would have been.
-        slowing: addresses that have signed wrongly, by whatever protocol.
+        refusals: counts the refusals, also those of requests that passed because the gate observes.
+
+        slowing: the addresses that have signed wrongly, by any protocol.
     """
 
     def __init__(
@@ -108,34 +109,35 @@ class AuthGate:
 
     @property
     def observing(self) -> bool:
-        """Whether what would be refused passes."""
+        """Whether requests that would be refused pass."""
         return self._observes()
 
     def knows(self, command: Command) -> bool:
-        """Whether a request names a user who is served; its signature is not checked."""
+        """Whether a request names a known, enabled user; its signature is not checked."""
         return self.observing or self.serves(named_user(command))
 
     def serves(self, name: str) -> bool:
-        """Whether there is a user of this name who is not disabled."""
+        """Whether there is an enabled user of this name."""
         user = self._users.get(name)
         return user is not None and user.is_enabled
 
     def check(
         self, command: Command, host: str, *, verified: bool = False, unnamed: str = ""
     ) -> Sender | None:
-        """Raise unless the sender of a request is permitted to make it.
+        """Refuse a request that its sender may not make.
 
         Args:
             host: the peer's address.
-            verified: the signature was checked when the request came: only user and rules are looked at.
+            verified: whether the signature was checked when the request arrived; then only the user and its
+                rules are checked.
+
             unnamed: see :class:`ShownIdentity`.
-
         Returns:
-            The sender; None: it passes only because the gate observes.
 
+            The sender; None if the request passes only because the gate observes.
         Raises:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
-            WireError: a field or body that names what is asked is missing or cannot be read.
+            WireError: a field or body that names the request's target is missing or cannot be read.
         """
 
         def judge() -> Sender:
@@ -151,10 +153,11 @@ class AuthGate:
         """As :meth:`check`, for a request of another protocol.
 
         Args:
-            asked: as of :class:`AuthGate`; called if the user needs rights.
+            asked: returns the rights that the request needs, as in :class:`AuthGate`; called only if rules
+                apply.
 
         Raises:
-            RemotingError, WireError: as :meth:`check`; and what ``asked`` raises.
+            RemotingError, WireError: as in :meth:`check`, or raised by ``asked``.
         """
 
         def judge() -> None:
@@ -204,7 +207,7 @@ class AuthGate:
                 )
 
     def identity(self, command: Command) -> User:
-        """The user who made a request, or for whom a broker has passed it on.
+        """The user that made a request, or for which a broker has passed it on.
 
         Raises:
             RemotingError: NO_PERMISSION.
@@ -212,7 +215,7 @@ class AuthGate:
         return self.sender(command, "").user
 
     def sender(self, command: Command, host: str, *, verified: bool = False, unnamed: str = "") -> Sender:
-        """Who made a request, or for whom a broker has passed it on.
+        """The sender that made a request, or for which a broker has passed it on.
 
         Args:
             host: the peer's address.
@@ -244,7 +247,7 @@ class AuthGate:
         return user
 
     def _certified(self, shown: ShownIdentity, owner: User | None) -> User:
-        """The owner of the certificate, as there are no keys."""
+        """The user of a request without keys: the certificate's owner."""
         if owner is not None:
             return owner
         name = shown.certificate[:MAX_NAME_CHARACTERS]
@@ -254,7 +257,7 @@ class AuthGate:
         raise GateError(f"username cannot be null.{why}", Refusal("", NO_KEYS))
 
     def _signed(self, shown: ShownIdentity, owner: User | None) -> User:
-        """The user of the keys, unless the certificate is another user's."""
+        """The user of a request with keys; refused if the certificate is another user's."""
         name = shown.keys or ""
         if not name:
             raise GateError("username cannot be null.", Refusal("", NO_KEYS))

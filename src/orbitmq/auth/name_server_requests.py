@@ -1,6 +1,6 @@
-"""What each request to a name server needs. RocketMQ's serves everybody.
+"""The table of the rights that each request to a name server needs.
 
-A code that is not in the table is for super users.
+Only super users may make a request whose code is not in the table. RocketMQ's name server has no such checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orbitmq.message.reserved import is_system_topic
 from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.command import Command
 
-# Only rules about every cluster allow such a request: no cluster has this name.
+# The name of no cluster: only rules about all clusters allow a request that needs a right for it.
 _NONE: Final = ""
 
 
@@ -37,8 +37,8 @@ class NameServerFacts:
     """The facts of the name server that the table needs.
 
     Attributes:
-        names: of the clusters whose brokers are registered.
-        cluster_of: the cluster of a broker name, ``None``: no broker of that name is registered.
+        names: returns the names of the clusters with registered brokers.
+        cluster_of: the cluster of a broker name; ``None`` if no broker of that name is registered.
     """
 
     names: Callable[[], Iterable[str]]
@@ -46,12 +46,12 @@ class NameServerFacts:
 
     @property
     def clusters(self) -> list[str]:
-        """The clusters of a request that names none: all clusters."""
+        """The clusters for requests that name none: all clusters."""
         return sorted(self.names()) or [_NONE]
 
 
 def _route(command: Command, _place: object) -> Iterator[Asked]:
-    """Any action on the topic. Every known user may find the topics that all clients need."""
+    """Any action on the topic. System topics, which all clients need, require no right."""
     name = command.ext.get("topic", "")
     if not name:
         raise unusable(command, "topic", "is missing", "a topic")
@@ -60,7 +60,7 @@ def _route(command: Command, _place: object) -> Iterator[Asked]:
 
 
 def _of_broker(*actions: Action) -> Needs[NameServerFacts]:
-    """The cluster that the request names, and the present one of the broker name, whose routes stay safe."""
+    """The cluster that the request names, and the broker's present cluster, whose routes would change."""
 
     def needs(command: Command, place: NameServerFacts) -> Iterator[Asked]:
         name = command.ext.get("clusterName", "")
@@ -74,7 +74,7 @@ def _of_broker(*actions: Action) -> Needs[NameServerFacts]:
 
 
 def _of_its_cluster(command: Command, place: NameServerFacts) -> Iterator[Asked]:
-    """The cluster of a broker name; all when no broker has it."""
+    """The cluster of a broker name; all clusters if no broker has this name."""
     found = place.cluster_of(command.ext.get("brokerName", ""))
     for name in place.clusters if found is None else [found]:
         yield cluster_asked(name, (UPDATE,))
@@ -82,7 +82,7 @@ def _of_its_cluster(command: Command, place: NameServerFacts) -> Iterator[Asked]
 
 REQUESTS: Final[dict[int, Needs[NameServerFacts]]] = {
     **ACCESS,
-    # Brokers. A question about a broker's data version is a sign of life of that broker.
+    # Brokers. QUERY_DATA_VERSION needs Update, as it counts as a heartbeat of the broker that it names.
     Code.REGISTER_BROKER: _of_broker(UPDATE),
     Code.UNREGISTER_BROKER: _of_broker(UPDATE),
     Code.BROKER_HEARTBEAT: _of_broker(UPDATE),

@@ -1,4 +1,4 @@
-"""What requests need: rights for the topics, groups and clusters that they name."""
+"""The rights that requests need: for the topics, groups and clusters that they name."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ PUB, SUB, CREATE, UPDATE, DELETE, GET = (
 
 
 class Clusters(Protocol):
-    """A server that knows its clusters."""
+    """The clusters of a server, for requests that name none."""
 
     @property
     def clusters(self) -> Iterable[str]:
-        """Their names, one at least."""
+        """The names of the clusters, at least one."""
         ...
 
 
-# From a request, and the state of its server, to the rights that it needs.
+# Maps a request, and the state of its server, to the rights that the request needs.
 Needs: TypeAlias = Callable[[Command, P], Iterable[Asked]]
 
 
 def asked_of(rows: Mapping[int, Needs[P]], place: P) -> Callable[[Command], Iterable[Asked] | None]:
-    """What a request to this server needs; ``None``: its code is in no row, so it is for super users."""
+    """Returns a request's rights by these rows; ``None`` for another code, which needs a super user."""
 
     def asked(command: Command) -> Iterable[Asked] | None:
         needs = rows.get(command.code)
@@ -49,19 +49,19 @@ def asked_of(rows: Mapping[int, Needs[P]], place: P) -> Callable[[Command], Iter
 
 
 def topic_asked(name: str, actions: tuple[Action, ...]) -> Asked:
-    """A topic; the retry topic of a group is a matter of that group."""
+    """A right for a topic; for a group's retry topic it is a right for the group."""
     if name.startswith(RETRY_PREFIX):
         return Asked(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
     return Asked(ResourceKind.TOPIC, name, actions)
 
 
 def group_asked(name: str, actions: tuple[Action, ...]) -> Asked:
-    """A group, whether or not it is named by its retry topic."""
+    """A right for a group, which may be named by its retry topic."""
     return Asked(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), actions)
 
 
 def cluster_asked(name: str, actions: tuple[Action, ...]) -> Asked:
-    """A cluster."""
+    """A right for a cluster."""
     return Asked(ResourceKind.CLUSTER, name, actions)
 
 
@@ -75,7 +75,7 @@ _ASKED: Final = {
 def named(
     kind: ResourceKind, field: str, *actions: Action, split: str = "", may_miss: bool = False
 ) -> Needs[object]:
-    """A header field names a topic, a group or a cluster, or several with ``split`` between them."""
+    """Rights for the topic, group or cluster in a header field, or for several separated by ``split``."""
     asked = _ASKED[kind]
 
     def needs(command: Command, _place: object) -> Iterator[Asked]:
@@ -91,17 +91,17 @@ def named(
 
 
 def of_topic(*actions: Action, field: str = "topic", may_miss: bool = False) -> Needs[object]:
-    """A header field names a topic."""
+    """A right for the topic in a header field."""
     return named(ResourceKind.TOPIC, field, *actions, may_miss=may_miss)
 
 
 def of_group(*actions: Action, field: str = "consumerGroup", may_miss: bool = False) -> Needs[object]:
-    """A header field names a group."""
+    """A right for the group in a header field."""
     return named(ResourceKind.GROUP, field, *actions, may_miss=may_miss)
 
 
 def all_of(*parts: Needs[P]) -> Needs[P]:
-    """The needs of each entry."""
+    """The rights of all parts together."""
 
     def needs(command: Command, place: P) -> Iterator[Asked]:
         return chain.from_iterable(part(command, place) for part in parts)
@@ -110,21 +110,21 @@ def all_of(*parts: Needs[P]) -> Needs[P]:
 
 
 def of_cluster(*actions: Action) -> Needs[Clusters]:
-    """The clusters of the server."""
+    """Rights for all clusters of the server."""
     return lambda _command, place: [cluster_asked(name, actions) for name in place.clusters]
 
 
 def unusable(command: Command, field: str, what: str, expected: str) -> HeaderError:
-    """The error for a field that names nothing."""
+    """The error for a header field that names no topic, group or cluster."""
     return HeaderError(f"request {command.code}: field '{field}' {what}; expected {expected}")
 
 
 def identity(_command: Command, _place: object) -> Iterable[Asked]:
-    """No right: any identity will do."""
+    """No rights: every known user may make the request."""
     return ()
 
 
-# Users and rules.
+# The requests about users and rules.
 ACCESS: Final[dict[int, Needs[Clusters]]] = {
     Code.AUTH_CREATE_USER: of_cluster(UPDATE),
     Code.AUTH_UPDATE_USER: of_cluster(UPDATE),
@@ -137,7 +137,7 @@ ACCESS: Final[dict[int, Needs[Clusters]]] = {
     Code.AUTH_GET_ACL: of_cluster(GET),
     Code.AUTH_LIST_ACL: of_cluster(GET),
 }
-# The accounts of ACL 1.0: for super users.
+# The requests about the accounts of ACL 1.0, for super users.
 ACCOUNTS: Final = frozenset(
     {
         Code.UPDATE_AND_CREATE_ACL_CONFIG,

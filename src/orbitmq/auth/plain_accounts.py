@@ -1,7 +1,7 @@
-"""Accounts of ACL 1.0, and the users and rules that they stand for.
+"""Accounts of ACL 1.0, and the users and rules made from them.
 
-A right for a topic or group replaces the account's default right, as at RocketMQ 4.x. The gate asks rules
-alone: here each account becomes one user with rules, mostly as RocketMQ's AuthMigrator makes them.
+A right for a topic or group replaces the account's default right, as in RocketMQ 4.x. The gate reads only
+rules, so each account becomes one user with rules, mostly those that RocketMQ's AuthMigrator makes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orbitmq.wire.signing import Secret
 
 DENY: Final = "DENY"
 _PUB: Final = (Action.PUB,)
-# A 4.x consumer asks for the ends of its queues, which needs Get of the topic.
+# A 4.x consumer requests the end offsets of its queues, which needs Get for the topic.
 _SUB: Final = (Action.SUB, Action.GET)
 _ACTIONS: Final = {
     "PUB": _PUB,
@@ -36,10 +36,10 @@ class Account:
     """One account of a file.
 
     Attributes:
-        line: where it stands in the file.
-        white_address: of the field whiteRemoteAddress, which has no effect here.
-        default_topic, default_group: one of :data:`RIGHTS`; empty: none is given.
-        topics, groups: names with one of :data:`RIGHTS` each, in the order of the file.
+        line: the account's line in the file.
+        white_address: the value of whiteRemoteAddress, which has no effect in OrbitMQ.
+        default_topic, default_group: each is one of :data:`RIGHTS`; empty if the file has none.
+        topics, groups: names, each with one of :data:`RIGHTS`, in the order of the file.
     """
 
     access_key: str
@@ -53,17 +53,18 @@ class Account:
     groups: tuple[tuple[str, str], ...] = ()
 
     def user(self) -> User:
-        """The user: an admin is a super user."""
+        """The account's user; an admin becomes a super user."""
         return User(self.access_key, self.secret, UserType.SUPER if self.admin else UserType.NORMAL)
 
     def acl(self) -> Acl:
-        """The rules of a user who is no super user."""
+        """The account's rules, for a user that is not a super user."""
         rights = {ResourceKind.TOPIC: self.default_topic, ResourceKind.GROUP: self.default_group}
         custom = dict(self._named())
         narrowed = []
         for resource, actions in custom.items():
             assert resource.kind is not None
-            # Where the custom rule says nothing, a wider default right would count.
+            # Actions that the custom rule does not name have to be denied: a wider default right would allow
+            # them.
             wider = set(_ACTIONS[rights[resource.kind] or DENY]) - set(actions)
             if actions and wider:
                 denied = tuple(action for action in Action if action in wider)
@@ -86,7 +87,7 @@ class Account:
 
 
 def _entry(resource: Resource, actions: tuple[Action, ...]) -> PolicyEntry:
-    """What the actions of a right allow; those of DENY are none, and deny all."""
+    """The rule for the actions of a right; a right without actions, DENY, denies all."""
     if not actions:
         return PolicyEntry(resource, (Action.ALL,), (), Decision.DENY, ())
     return PolicyEntry(resource, actions, (), Decision.ALLOW, ())

@@ -1,7 +1,7 @@
 """Reads the files of ACL 1.0 (``plain_acl.yml``): accounts, white addresses, version.
 
-PyYAML parses a file into nodes, which know their lines; no object is made of a tag. What is not understood is
-an error that names file and line, and never shows a secret.
+PyYAML parses a file into nodes, which have line numbers; no object is made from a tag. Anything unknown in a
+file is an error that names the file and the line, and never shows a secret.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from orbitmq.auth.users import MAX_NAME_CHARACTERS, MAX_USERS
 from orbitmq.errors import ValidationError
 from orbitmq.wire.signing import Credentials, Secret
 
-# Of one file, about 6,000 accounts. The event loop waits while the parser in C reads it: a third of a second.
+# The largest file: about 6,000 accounts. The parser in C reads it in a third of a second, which blocks the
+# event loop.
 MAX_BYTES: Final = 2**20
-# The settings name up to two users besides.
+# The settings may name two more users.
 MAX_ACCOUNTS: Final = MAX_USERS - 2
-# RocketMQ 4.x takes no shorter keys.
+# RocketMQ 4.x refuses shorter keys.
 MIN_KEY_CHARACTERS: Final = 7
 WHITE: Final = "globalWhiteRemoteAddresses"
 ACCOUNTS: Final = "accounts"
@@ -57,7 +58,7 @@ class PlainAclError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """How often a file was changed by requests, and when: milliseconds since the epoch."""
+    """How often requests changed a file, and when they last did (milliseconds since the epoch)."""
 
     counter: int
     timestamp: int
@@ -65,11 +66,11 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class PlainAcl:
-    """What one file says.
+    """The content of one file.
 
     Attributes:
-        white_addresses: of globalWhiteRemoteAddresses, which has no effect here.
-        version: ``None``: no request has changed the file.
+        white_addresses: the values of globalWhiteRemoteAddresses, which has no effect in OrbitMQ.
+        version: ``None`` if no request has changed the file.
     """
 
     path: str
@@ -79,15 +80,15 @@ class PlainAcl:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing."""
+        """Whether the file has no content."""
         return not (self.accounts or self.white_addresses or self.version)
 
 
 def read_all(contents: Mapping[str, bytes]) -> list[PlainAcl]:
-    """All files of a broker, by their paths.
+    """Read all files of a broker, given by their paths.
 
     Raises:
-        PlainAclError: one cannot be used, two have the same account, or none has any.
+        PlainAclError: a file cannot be used, two files have the same account, or there is no account.
     """
     files = [read(path, data) for path, data in contents.items()]
     seen: dict[str, str] = {}
@@ -109,10 +110,10 @@ def read_all(contents: Mapping[str, bytes]) -> list[PlainAcl]:
 
 
 def read(path: str, data: bytes) -> PlainAcl:
-    """One file.
+    """Read one file.
 
     Raises:
-        PlainAclError: it cannot be used.
+        PlainAclError: the file cannot be used.
     """
     if len(data) > MAX_BYTES:
         raise PlainAclError(path, None, f"the file has {len(data)} bytes, the limit is {MAX_BYTES}")
@@ -124,7 +125,7 @@ def decoded(path: str, data: bytes) -> str:
     """The text of a file.
 
     Raises:
-        PlainAclError: it is not UTF-8.
+        PlainAclError: the file is not UTF-8.
     """
     try:
         return data.decode("utf-8-sig")
@@ -134,10 +135,10 @@ def decoded(path: str, data: bytes) -> str:
 
 
 def right_of(entry: str) -> tuple[str, str]:
-    """``orders=PUB|SUB`` as name and right.
+    """The name and the right in an entry such as ``orders=PUB|SUB``.
 
     Raises:
-        ValueError: it says what was expected.
+        ValueError: the entry is malformed; the text has what was expected.
     """
     name, equals, right = (part.strip() for part in entry.partition("="))
     if not equals or not name or "=" in right:
@@ -150,7 +151,7 @@ def right_of(entry: str) -> tuple[str, str]:
 
 
 def checked_right(right: str) -> str:
-    """The right itself.
+    """The right, unchanged.
 
     Raises:
         ValueError: there is no such right.
@@ -161,13 +162,13 @@ def checked_right(right: str) -> str:
 
 
 class _Nodes:
-    """Takes the nodes of one file apart."""
+    """Reads values from the YAML nodes of one file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def root(self, data: bytes) -> Any:
-        """The node of the whole file, ``None``: it is empty."""
+        """The node of the whole file; ``None`` for an empty file."""
         try:
             import yaml
         except ImportError as error:
@@ -177,7 +178,7 @@ class _Nodes:
             return yaml.compose(decoded(self._path, data), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else None
-            # What stands between quotes may be a part of a secret.
+            # The text between quotes may be a part of a secret.
             text = re.sub(r"'[^']{2,}'|\"[^\"]{2,}\"", "...", error.problem or "it is not YAML")
             raise PlainAclError(self._path, line, f"no YAML: {text}") from None
         except yaml.YAMLError:
@@ -214,7 +215,7 @@ class _Nodes:
         return entries
 
     def text(self, node: Any, field: str) -> str:
-        """A text, empty: there is none. A number counts as its digits."""
+        """The text of a node; empty without one. A number is read as its digits."""
         if node is None or _is_null(node):
             return ""
         if node.id == "scalar":
@@ -241,7 +242,7 @@ class _Nodes:
 
 
 class _File(_Nodes):
-    """Makes sense of one file."""
+    """Reads the accounts, white addresses and version of one file."""
 
     def all(self, node: Any) -> PlainAcl:
         if _is_null(node):

@@ -1,7 +1,7 @@
-"""Changes the files of ACL 1.0, as requests of RocketMQ's mqadmin 4.x ask for it. No I/O.
+"""Makes the changes of ACL 1.0's files that RocketMQ's mqadmin 4.x requests. No I/O.
 
-A file is read, changed and written as a whole: its comments are lost, as at RocketMQ 4.x. What mqadmin prints
-about a refused change is RocketMQ's text.
+A file is read, changed and written as a whole, which loses its comments, as in RocketMQ 4.x. The texts of
+refused changes, which mqadmin prints, are RocketMQ's.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from orbitmq.auth.plain_acl import (
 )
 from orbitmq.wire.headers.auth import UpdateAndCreateAclConfigRequest
 
-# From the files by their paths to the path of one and its new content.
+# Maps the contents of the files, by path, to the path of the changed file and its new content.
 Change: TypeAlias = Callable[[Mapping[str, bytes]], tuple[str, bytes]]
 _KEYS: Final = "cannot be null and length should longer than 6"
 
 
 class PlainChangeError(ValueError):
-    """A change that is not made; the text says why."""
+    """A change is refused; the text has the reason."""
 
 
 def put_account(asked: UpdateAndCreateAclConfigRequest, main: str, now_ms: int) -> Change:
-    """Make an account in the file ``main``, or change it where it is.
+    """Create an account in the file ``main``, or change it in the file that has it.
 
-    Fields without a value stay; ``admin`` is what the request says, or false.
+    Fields without a value stay, except ``admin``, which becomes false.
     """
     name, secret = asked.access_key, asked.secret_key or ""
     if min(len(name), len(secret)) < MIN_KEY_CHARACTERS:
@@ -103,7 +103,7 @@ def set_white_addresses(addresses: str, path: str, now_ms: int) -> Change:
 
 
 def _entries(text: str | None) -> list[str] | None:
-    """The parts between commas, as Java splits: empty ones at the end are left out."""
+    """The parts between commas, as Java splits them: without empty parts at the end."""
     if text is None:
         return None
     parts = text.split(",")
@@ -138,7 +138,7 @@ def _is(account: Mapping[str, Any], name: str) -> bool:
 
 
 def _document(path: str, contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """The content of a file that :func:`read` has understood."""
+    """The content of a file, once :func:`read` has accepted it."""
     import yaml
 
     data = contents.get(path, b"")

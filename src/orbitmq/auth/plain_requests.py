@@ -1,4 +1,4 @@
-"""The requests about the accounts of ACL 1.0 (50 to 54), for super users. No answer has a secret."""
+"""Handles super users' requests about the accounts of ACL 1.0 (50 to 54). No answer has a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbitmq.wire.errors import RemotingError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The broker whose accounts these are."""
+    """The broker that has the accounts."""
 
     cluster: str
     broker_name: str
@@ -32,29 +32,29 @@ class Place:
 
 
 class Source(Protocol):
-    """The files of a broker."""
+    """The files with the accounts of a broker."""
 
     @property
     def main(self) -> str:
-        """The path of plain_acl.yml, where new accounts are written."""
+        """The path of plain_acl.yml, the file that gets new accounts."""
         ...
 
     @property
     def files(self) -> Sequence[PlainAcl]:
-        """What the files say."""
+        """The contents of the files."""
         ...
 
     @property
     def taken_ms(self) -> int:
-        """When they were read, in milliseconds since the epoch."""
+        """When the files were read, in milliseconds since the epoch."""
         ...
 
     async def change(self, change: Change) -> None:
-        """Write a change, and have it count.
+        """Write a change, and apply it.
 
         Raises:
-            PlainChangeError, PlainAclError: it cannot be made.
-            OSError: it cannot be written.
+            PlainChangeError, PlainAclError: the change cannot be made.
+            OSError: the file cannot be written.
         """
         ...
 
@@ -112,7 +112,7 @@ class PlainAclRequests:
         return command.reply()
 
     def _versions(self, command: Command) -> Command:
-        """The versions of the files; a file that no request has changed counts from its reading."""
+        """The versions of the files; a file that no request has changed has the time of its reading."""
         versions = {file.path: self._plain(file.version) for file in self._source.files if not file.is_empty}
         answer = headers.GetBrokerAclConfigResponse(
             version=json.dumps(versions.get(self._source.main) or self._plain(None)),

@@ -1,4 +1,4 @@
-"""Protected mode: requests that a server without keys takes only from its own machine and from operators."""
+"""Protected mode: requests that a server without keys accepts only from its machine or from operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Requests that take a server over, or undo what others have. RocketMQ serves them to everybody.
+# Requests by which a client could take a server over, or destroy other clients' data. RocketMQ serves them to
+# all.
 DANGEROUS: Final = frozenset(
     {
         *ABOUT_USERS,
@@ -29,7 +30,7 @@ DANGEROUS: Final = frozenset(
         Code.WIPE_WRITE_PERM_OF_BROKER,
         Code.ADD_WRITE_PERM_OF_BROKER,
         Code.CONSUME_MESSAGE_DIRECTLY,
-        # A quota of nothing would stop everybody.
+        # A quota near 0 would stop all clients.
         Code.SET_QUOTA,
     }
 )
@@ -39,9 +40,9 @@ class ProtectedMode:
     """Refuses dangerous requests from other machines.
 
     Args:
-        admins: networks of other machines that may make them.
-        behind_proxies: whether clients come through proxies: then an address of this machine is that of a
-            proxy here, and proves nothing.
+        admins: the networks of other machines that may make these requests.
+        behind_proxies: whether clients connect through proxies: an address of this machine may be a local
+            proxy's then, and proves nothing.
     """
 
     def __init__(self, admins: Sequence[Network], *, behind_proxies: bool) -> None:
@@ -49,14 +50,14 @@ class ProtectedMode:
         self._behind_proxies = behind_proxies
 
     def check(self, code: int, host: str, own_host: str) -> None:
-        """Raise unless a dangerous request comes from this machine, or from one of the operator's.
+        """Refuse a dangerous request unless it comes from this machine, or from one of the operator's.
 
         Args:
             host: the peer's address.
-            own_host: our address on this connection.
+            own_host: this server's address on the connection.
 
         Raises:
-            RemotingError: NO_PERMISSION; the remark names the ways out.
+            RemotingError: NO_PERMISSION; the remark names the remedies.
         """
         address = address_of(host)
         if address is not None:
@@ -74,11 +75,11 @@ class ProtectedMode:
 
 
 def protected_mode(is_on: bool, admins: str, proxies: str) -> ProtectedMode | None:
-    """As the settings say.
+    """The protected mode of a server's settings; None if it is off.
 
     Args:
-        admins: ``adminAddresses``, which were checked when it was read.
-        proxies: ``proxyProtocolTrusted``.
+        admins: the setting ``adminAddresses``, which was checked when it was read.
+        proxies: the setting ``proxyProtocolTrusted``.
     """
     if not is_on:
         return None

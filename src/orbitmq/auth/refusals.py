@@ -1,4 +1,4 @@
-"""What the gate refused, or would have refused: counted by user, right and address."""
+"""Counts the gate's refusals, also those that it only observed, by user, right and address."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Most kinds of refusals that the broker's state lists. Further kinds are counted together.
+# The most kinds of refusals that the broker's state lists. Further kinds are counted together.
 MAX_KINDS: Final = 200
 MAX_CHARACTERS: Final = 80
-# Why a request is refused whatever it asks for.
+# The reasons for refusals that do not depend on the request's rights.
 NO_KEYS: Final = "no keys"
 WRONG_KEYS: Final = "wrong keys"
 DISABLED: Final = "disabled"
@@ -27,11 +27,11 @@ class Refusal:
     """One kind of refusal.
 
     Attributes:
-        user: the name that the requests gave; empty: none.
-        why: in a word or two.
-        action: a right that would have been enough; empty: not a matter of rules.
-        resource: as ``Topic:orders``; empty: not a matter of rules.
-        address: the peer's.
+        user: the user that the requests named; empty without one.
+        why: the reason, in a word or two.
+        action: an action that would have been enough; empty if no rule was missing.
+        resource: the resource of the missing rule, such as ``Topic:orders``; empty if no rule was missing.
+        address: the peer's address.
     """
 
     user: str
@@ -41,7 +41,7 @@ class Refusal:
     address: str = ""
 
     def plain(self, count: int) -> dict[str, str | int]:
-        """The refusal for the broker's state. Names may come from strangers: short, no control characters."""
+        """The refusal for the broker's state. Its names, which any client may choose, are cut and cleaned."""
         return {
             "user": _shown(self.user),
             "why": self.why,
@@ -61,7 +61,7 @@ class GateError(RemotingError):
 
     @property
     def about_keys(self) -> bool:
-        """Whether the user is unknown or disabled; else a right is missing."""
+        """Whether the refusal is about keys or a disabled user, not about a missing right."""
         return self.refusal.why in _OF_KEYS
 
 
@@ -69,7 +69,7 @@ class Refusals:
     """Counts refusals since the start.
 
     Attributes:
-        others: refusals of kinds that came when there were :data:`MAX_KINDS` already.
+        others: the number of refusals of further kinds, after the first :data:`MAX_KINDS` kinds.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Refusals:
         return [refusal.plain(count) for refusal, count in self._counts.most_common()]
 
     def lines(self) -> dict[str, str]:
-        """The same as lines of a server's state."""
+        """The counts, as lines of a server's state."""
         return {"refusals": json.dumps(self.plain()), "otherRefusals": str(self.others)}
 
 

@@ -1,7 +1,7 @@
-"""What each request to a broker needs: the one table from request codes to topics, groups and actions.
+"""The one table of the rights that each request to a broker needs, by request code.
 
-Requests with a code that is not in the table are for super users. In three cases Apache's brokers check
-nothing and this table does: the request names a group by its retry topic, a message by its place in the log,
+Only super users may make a request whose code is not in the table. In three cases Apache's brokers check
+nothing and this table does: the request names a group by its retry topic, a message by its offset in the log,
 or has a code without a row.
 """
 
@@ -42,7 +42,7 @@ class BrokerFacts:
     """The facts of the broker that the table needs.
 
     Attributes:
-        topic_at: the topic of the message at a commit log offset, ``None``: there is none.
+        topic_at: the topic of the message at a commit log offset; ``None`` without a message there.
     """
 
     cluster: str
@@ -55,7 +55,8 @@ class BrokerFacts:
 
 
 def _message(field: str, *actions: Action) -> Needs[BrokerFacts]:
-    """The topic of the message at the log offset in this field. Without a message the handler refuses."""
+    """Rights for the topic of the message at the log offset in this field. If there is no message, no right
+    is needed, and the handler refuses the request."""
 
     def needs(command: Command, place: BrokerFacts) -> Iterator[Asked]:
         value = command.ext.get(field, "")
@@ -124,7 +125,7 @@ def _new_groups(command: Command, _place: BrokerFacts) -> Iterator[Asked]:
 
 
 def _sent(field: str) -> Needs[BrokerFacts]:
-    """Pub of the topic; a consumer that sends to the retry topic of its group needs Sub of the group."""
+    """Pub for the topic; a consumer that sends to the retry topic of its group needs Sub for the group."""
 
     def needs(command: Command, place: BrokerFacts) -> Iterator[Asked]:
         actions = (SUB,) if command.ext.get(field, "").startswith(RETRY_PREFIX) else (PUB,)
@@ -166,7 +167,7 @@ REQUESTS: Final[dict[int, Needs[BrokerFacts]]] = {
     Code.GET_CONSUMER_LIST_BY_GROUP: of_group(SUB, GET),
     Code.QUERY_CONSUMER_OFFSET: all_of(of_group(SUB, GET), of_topic(SUB, GET)),
     Code.UPDATE_CONSUMER_OFFSET: all_of(of_group(SUB, UPDATE), of_topic(SUB, UPDATE)),
-    # Looking at a topic or a group.
+    # Reading the state of a topic or a group.
     Code.QUERY_MESSAGE: of_topic(SUB, GET),
     Code.VIEW_MESSAGE_BY_ID: _message("offset", GET),
     Code.SEARCH_OFFSET_BY_TIMESTAMP: of_topic(GET),
@@ -195,7 +196,7 @@ REQUESTS: Final[dict[int, Needs[BrokerFacts]]] = {
     Code.QUERY_TOPICS_BY_CONSUMER: of_group(GET, field="group"),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: all_of(of_group(GET, field="group"), of_topic(GET, may_miss=True)),
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: all_of(of_group(GET, field="group"), of_topic(GET)),
-    # Looking at the broker.
+    # Reading the state of the broker.
     Code.GET_ALL_TOPIC_CONFIG: of_cluster(GET),
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: of_cluster(GET),
     Code.GET_ALL_CONSUMER_OFFSET: of_cluster(GET),

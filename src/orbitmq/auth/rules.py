@@ -1,4 +1,4 @@
-"""Rules: what users may do, with which topics and groups, from which addresses; and the verdict."""
+"""Rules, which allow or deny users actions on topics and groups from some addresses, and their verdict."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Most entries of a user: a verdict looks at all, about a third of a millisecond.
+# The most entries of a user: a verdict reads them all, which takes about a third of a millisecond.
 MAX_ENTRIES: Final = 1_000
 MAX_SOURCES: Final = 100
 MAX_RESOURCE_CHARACTERS: Final = 300
 USER: Final = "User:"
-# Verdicts.
+# The verdicts: the texts of RocketMQ's refusals, or empty.
 ALLOWED: Final = ""
 DENIED: Final = "the decision is deny."
 UNMATCHED: Final = "no matched policies."
@@ -28,7 +28,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class ResourceKind(StrEnum):
-    """What rules are about."""
+    """The kinds of resources that rules are about."""
 
     CLUSTER = "Cluster"
     NAMESPACE = "Namespace"
@@ -37,7 +37,7 @@ class ResourceKind(StrEnum):
 
 
 class Action(StrEnum):
-    """What rules allow or deny."""
+    """The actions that rules allow or deny."""
 
     ALL = "All"
     PUB = "Pub"
@@ -50,21 +50,21 @@ class Action(StrEnum):
 
 
 class PolicyType(StrEnum):
-    """Default rules count where no custom one matches."""
+    """The type of a policy. Default rules apply where no custom rule matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
 
 
 class Decision(StrEnum):
-    """What a rule says."""
+    """Whether a rule allows or denies."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class Pattern(StrEnum):
-    """How a rule names its topics or groups; the exact ones go before the others."""
+    """How a rule names its topics or groups. A more exact pattern takes precedence."""
 
     ANY = "any"
     PREFIX = "prefix"
@@ -73,7 +73,7 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request needs: one of ``actions`` with this topic, group or cluster."""
+    """A right that a request needs: one of ``actions`` on this topic, group or cluster."""
 
     kind: ResourceKind
     name: str
@@ -85,11 +85,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a rule is about.
+    """The resource that a rule is about.
 
     Attributes:
-        kind: ``None``: everything.
-        name: the name, or its beginning; empty for any.
+        kind: the kind of resource; ``None`` for every resource.
+        name: the name, or its beginning; empty for any name.
     """
 
     kind: ResourceKind | None
@@ -98,10 +98,10 @@ class Resource:
 
     @staticmethod
     def parse(text: str) -> Resource:
-        """``Topic:orders``, ``Group:billing*``, ``Topic:*`` or ``*``.
+        """Read a resource such as ``Topic:orders``, ``Group:billing*``, ``Topic:*`` or ``*``.
 
         Raises:
-            RemotingError: it is none of these.
+            RemotingError: the text has none of these forms.
         """
         if text == "*":
             return Resource(None, "", Pattern.ANY)
@@ -121,7 +121,7 @@ class Resource:
         return star if self.kind is None else f"{self.kind}:{self.name}{star}"
 
     def covers(self, asked: Asked) -> bool:
-        """Whether the rule is about what is asked."""
+        """Whether a rule about this resource applies to the right that a request needs."""
         if self.kind is None:
             return True
         if self.kind is not asked.kind:
@@ -142,7 +142,7 @@ class PolicyEntry:
     """One rule.
 
     Attributes:
-        sources: addresses for which it counts, as they were given; none: for all.
+        sources: the addresses for which the rule applies, as they were given; without any it applies for all.
     """
 
     resource: Resource
@@ -152,7 +152,7 @@ class PolicyEntry:
     networks: tuple[Network, ...]
 
     def counts_for(self, asked: Asked, address: Address | None) -> bool:
-        """Whether the rule says something about the request."""
+        """Whether the rule applies to a request from this address that needs this right."""
         return (
             self.resource.covers(asked)
             and (Action.ALL in self.actions or any(action in self.actions for action in asked.actions))
@@ -160,7 +160,7 @@ class PolicyEntry:
         )
 
     def shown(self) -> PolicyEntryInfo:
-        """As an answer and the table file have it."""
+        """The rule in the form of answers and of the table file."""
         return PolicyEntryInfo(
             str(self.resource), [str(action) for action in self.actions], list(self.sources) or None,
             str(self.decision),
@@ -178,7 +178,7 @@ class Acl:
         """The rules of a request or a table file.
 
         Raises:
-            RemotingError: it names the field, its value and what was expected.
+            RemotingError: a value is invalid; the remark names field, value and what was expected.
         """
         if not info.policies:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, "policies is empty; expected one at least")
@@ -195,7 +195,7 @@ class Acl:
         """The rules of :meth:`plain`.
 
         Raises:
-            ValueError: they are no rules.
+            ValueError: the data is not rules.
         """
         try:
             return Acl.of(AclInfo.from_json(plain))
@@ -203,14 +203,14 @@ class Acl:
             raise ValueError(error.remark) from error
 
     def with_more(self, other: Acl) -> Acl:
-        """These rules and the given ones, which replace rules about the same resource."""
+        """These rules with the given ones added, which replace rules about the same resource."""
         kinds = dict.fromkeys((*self.policies, *other.policies))
         return Acl(
             {kind: _merged(self.policies.get(kind, ()), other.policies.get(kind, ())) for kind in kinds}
         )
 
     def without(self, kind: PolicyType, resource: Resource) -> Acl | None:
-        """The rules without those of one type about this resource, ``None``: none is left."""
+        """The rules without those of one type about this resource; ``None`` if none is left."""
         left = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: left}
         kept = {each: entries for each, entries in policies.items() if entries}
@@ -221,11 +221,11 @@ class Acl:
         return sum(len(entries) for entries in self.policies.values())
 
     def shown(self, name: str, resource_filter: str = "") -> AclInfo:
-        """The rules as answers show them; with a filter, those whose resource contains it."""
+        """The rules in the form of answers; with a filter, only those whose resource contains it."""
         return AclInfo(USER + name, self._policies(resource_filter))
 
     def plain(self) -> dict[str, Any]:
-        """The rules as the table file keeps them, under the user's name."""
+        """The rules in the form of the table file, which keeps them under the user's name."""
         return AclInfo(None, self._policies()).to_plain()
 
     def _policies(self, resource_filter: str = "") -> list[PolicyInfo]:
@@ -237,9 +237,9 @@ class Acl:
         return policies
 
     def verdict(self, asked: Asked, address: Address | None) -> str:
-        """Why the request is refused, ``ALLOWED``: it is not, as one of its actions is allowed.
+        """The reason for which the request is refused, or ``ALLOWED`` if one of its actions is allowed.
 
-        Custom rules go before default ones, then the most exact resource; Deny wins between equals.
+        Custom rules take precedence over default ones, then more exact resources, then Deny.
         """
         found = [self._verdict(replace(asked, actions=(action,)), address) for action in asked.actions]
         return min(found, key=[ALLOWED, DENIED, UNMATCHED].index)
@@ -251,7 +251,7 @@ class Acl:
         return DENIED if any(entry.decision is Decision.DENY for entry in entries) else ALLOWED
 
     def deciding(self, asked: Asked, address: Address | None) -> tuple[PolicyType, list[PolicyEntry]]:
-        """The policy type and the most exact entries: they decide about a request. No entry: nothing fits."""
+        """The policy type and the most exact entries, which decide about a request; may be none."""
         for kind in PolicyType:
             entries = [entry for entry in self.policies.get(kind, ()) if entry.counts_for(asked, address)]
             if entries:
@@ -268,7 +268,7 @@ class Rules:
     """The rules of all users of one broker.
 
     Args:
-        changed: called with a user's name and rules after each change, ``None``: there are none any more.
+        changed: called with a user's name and rules after each change; the rules are ``None`` when removed.
     """
 
     def __init__(self, changed: Callable[[str, Acl | None], object]) -> None:
@@ -276,11 +276,11 @@ class Rules:
         self._acls: dict[str, Acl] = {}
 
     def of(self, name: str) -> Acl:
-        """The rules of a user; those of one without rules allow nothing."""
+        """The rules of a user; ``NO_RULES``, which allow nothing, for a user without rules."""
         return self._acls.get(name, NO_RULES)
 
     def get(self, name: str) -> Acl | None:
-        """The rules of a user, ``None``: there are none."""
+        """The rules of a user; ``None`` without any."""
         return self._acls.get(name)
 
     def all(self) -> list[tuple[str, Acl]]:
@@ -288,10 +288,10 @@ class Rules:
         return sorted(self._acls.items())
 
     def add(self, name: str, more: Acl) -> None:
-        """Add rules; those about the same resource are replaced.
+        """Add rules to a user, replacing its rules about the same resources.
 
         Raises:
-            RemotingError: they would be too many.
+            RemotingError: the user would have too many rules.
         """
         acl = self.of(name).with_more(more)
         if acl.size > MAX_ENTRIES:
@@ -302,7 +302,7 @@ class Rules:
         self.put(name, acl)
 
     def put(self, name: str, acl: Acl) -> None:
-        """Have these rules from now on."""
+        """Set the rules of a user."""
         self._acls[name] = acl
         self._changed(name, acl)
 
@@ -312,7 +312,7 @@ class Rules:
             self._changed(name, None)
 
     def load(self, acls: Iterable[tuple[str, Acl]]) -> None:
-        """Take over what a file holds."""
+        """Add the rules read from a file."""
         self._acls.update(acls)
 
 
@@ -320,7 +320,7 @@ def user_of(subject: str | None) -> str:
     """The user that a subject such as ``User:app`` names.
 
     Raises:
-        RemotingError: it names no user.
+        RemotingError: the text names no user.
     """
     kind, colon, name = (subject or "").partition(":")
     if not colon or not name or kind.lower() != "user":
@@ -329,7 +329,7 @@ def user_of(subject: str | None) -> str:
 
 
 def address_of(host: str) -> Address | None:
-    """A peer's address for the rules; ``None``: it has none."""
+    """The address of a host, for the rules; ``None`` if the text is not an IP address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -340,10 +340,10 @@ def address_of(host: str) -> Address | None:
 
 
 def one_of(kind: type[E], field_name: str, text: str) -> E:
-    """The member of this name, in capitals or not.
+    """The member of this name, in upper or lower case.
 
     Raises:
-        RemotingError: there is none.
+        RemotingError: there is no such member.
     """
     for member in kind:
         if member.lower() == text.lower():
@@ -370,7 +370,7 @@ def _entry(info: PolicyEntryInfo) -> PolicyEntry:
 
 
 def network_of(text: str) -> Network | None:
-    """The network of a rule's source, also of one address; ``None``: it is none."""
+    """The network of a rule's source, which may be one address; ``None`` if the text is neither."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:

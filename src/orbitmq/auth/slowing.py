@@ -1,16 +1,17 @@
-"""Addresses with wrong signatures are slowed: guessing a key takes for ever, and costs the server little."""
+"""Slows addresses that sign wrongly, so that guessing a key takes too long, and costs the server little."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Wrong signatures in a row without a consequence: a key that was changed, a clock of another kind of client.
+# The first wrong signatures in a row cause no pause: a key may have been changed, or a client's clock be
+# wrong.
 FREE: Final = 5
 FIRST_S: Final = 0.1
 MOST_S: Final = 2.0
-# An address is forgiven when it has signed nothing wrongly for this long.
+# An address is forgotten when no wrong signature came from it for this long.
 FORGET_S: Final = 60.0
-# Addresses that are remembered; those longest ago are forgotten first.
+# The most addresses that are remembered; the one whose last wrong signature is oldest is forgotten first.
 MAX_ADDRESSES: Final = 10_000
 
 
@@ -18,14 +19,14 @@ class Slowing:
     """Remembers addresses from which wrong signatures came."""
 
     def __init__(self) -> None:
-        # How many in a row, and when the last one came and its pause ends.
+        # By address: the wrong signatures in a row, the time of the last one, and the end of its pause.
         self._found: dict[str, tuple[int, float, float]] = {}
 
     def wrong(self, address: str, now: float) -> float:
-        """A wrong signature came; returns for how many seconds its connection is not read.
+        """Count a wrong signature; returns for how many seconds its connection is not read.
 
         Args:
-            now: seconds, of any clock that only goes forward.
+            now: seconds of a monotonic clock.
         """
         count, last, _ = self._found.pop(address, (0, now, now))
         count = 1 if now - last > FORGET_S else count + 1
@@ -36,6 +37,6 @@ class Slowing:
         return pause
 
     def left(self, address: str, now: float) -> float:
-        """The rest of an address's last pause, in seconds: new connections of the address wait for it."""
+        """The rest of an address's pause in seconds, during which its new connections are not read."""
         found = self._found.get(address)
         return 0.0 if found is None else max(0.0, found[2] - now)

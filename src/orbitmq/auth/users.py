@@ -1,4 +1,4 @@
-"""Users: who may sign requests, and with which secret."""
+"""Users, whose secrets sign requests, and the table of a server's users."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.signing import Credentials, Secret, SigningKey
 
-# Most users: a table of this size is written in one piece, within a tenth of a second.
+# The most users: a table of this size is written in one piece, within a tenth of a second.
 MAX_USERS: Final = 10_000
-# As long as a group's retry topic, the longest name that RocketMQ has.
+# The length of a group's retry topic, which is RocketMQ's longest name.
 MAX_NAME_CHARACTERS: Final = 255
 TABLE: Final = "users"
 
@@ -23,14 +23,14 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class UserType(StrEnum):
-    """Super users may do everything; normal ones what their rules allow."""
+    """The type of a user. Super users may do everything; normal users only what their rules allow."""
 
     SUPER = "Super"
     NORMAL = "Normal"
 
 
 class UserStatus(StrEnum):
-    """A disabled user is refused."""
+    """The status of a user. The requests of a disabled user are refused."""
 
     ENABLE = "enable"
     DISABLE = "disable"
@@ -62,7 +62,7 @@ class User:
         return self.status is UserStatus.ENABLE
 
     def plain(self) -> dict[str, str]:
-        """The user as the table file keeps it: with the secret, which no answer shows."""
+        """The user in the form of the table file, with the secret."""
         return {
             "password": self.secret.reveal(),
             "userType": str(self.type),
@@ -74,13 +74,13 @@ class User:
         """The user of :meth:`plain`.
 
         Raises:
-            LookupError, ValueError: it is no user.
+            LookupError, ValueError: the data is not a user.
         """
         secret = Secret(str(plain["password"]))
         return User(name, secret, UserType(plain["userType"]), UserStatus(plain["userStatus"]))
 
     def shown(self, *, secret: bool = False) -> UserInfo:
-        """The user as answers show it: with the secret only if that is asked for."""
+        """The user in the form of answers; ``secret`` adds the password."""
         password = self.secret.reveal() if secret else None
         return UserInfo(self.name, password, str(self.type), str(self.status))
 
@@ -89,7 +89,7 @@ class Users:
     """The users of one server.
 
     Args:
-        changed: called with the name and the user after each change, ``None``: the user is gone.
+        changed: called with the name and the user after each change; the user is ``None`` when removed.
     """
 
     def __init__(self, changed: Callable[[str, User | None], object]) -> None:
@@ -97,18 +97,18 @@ class Users:
         self._users: dict[str, User] = {}
 
     def get(self, name: str) -> User | None:
-        """The user of this name, ``None``: there is none."""
+        """The user of this name; ``None`` without one."""
         return self._users.get(name)
 
     def all(self) -> list[User]:
-        """All users, by their names."""
+        """All users, sorted by their names."""
         return [self._users[name] for name in sorted(self._users)]
 
     def begin(self, named: Iterable[Credentials]) -> None:
-        """Make the super users that the settings name, unless there are users of these names.
+        """Create the super users that the settings name, unless there are users of these names.
 
         Raises:
-            StartError: there is no super user who could make users.
+            StartError: there is no super user, so nobody could create users.
         """
         for credentials in named:
             if credentials.access_key not in self._users:
@@ -121,20 +121,21 @@ class Users:
             )
 
     def has_super(self, *, besides: str = "") -> bool:
-        """Whether an enabled super user is left."""
+        """Whether there is an enabled super user other than ``besides``."""
         supers = (user for user in self._users.values() if user.is_super and user.is_enabled)
         return any(user.name != besides for user in supers)
 
     # -- changes by requests -----------------------------------------------------------------------------
 
     def create(self, name: str, info: UserInfo, by: User, *, again: bool = False) -> None:
-        """Make a user.
+        """Create a user.
 
         Args:
-            again: the user may have been made by the same request already; that is a success.
+            again: whether the same request may have created the user already, which counts as success.
 
         Raises:
-            RemotingError: it is there already; a value that cannot be; only a super user makes super users.
+            RemotingError: the user exists; a value is invalid; a user other than a super user would create a
+                super user.
         """
         kind = _one_of(UserType, "userType", info.user_type) or UserType.NORMAL
         status = _one_of(UserStatus, "userStatus", info.user_status) or UserStatus.ENABLE
@@ -153,11 +154,11 @@ class Users:
         self.put(User(name, _secret(name, info.password), kind, status))
 
     def update(self, name: str, info: UserInfo, by: User) -> None:
-        """Change what ``info`` has: password, type, status.
+        """Change a user's password, type and status, as far as ``info`` has them.
 
         Raises:
-            RemotingError: there is no such user; a value that cannot be; only a super user changes super
-                users; no super user would be left.
+            RemotingError: there is no such user; a value is invalid; a user other than a super user would
+                change a super user; no super user would be left.
         """
         _check_name(name)
         kind = _one_of(UserType, "userType", info.user_type)
@@ -178,10 +179,11 @@ class Users:
         self.put(changed)
 
     def delete(self, name: str, by: User) -> None:
-        """Remove a user, if it is there.
+        """Remove a user, if it exists.
 
         Raises:
-            RemotingError: only a super user removes super users; no super user would be left.
+            RemotingError: a user other than a super user would remove a super user; no super user would be
+                left.
         """
         known = self._users.get(name)
         if known is None:
@@ -192,7 +194,7 @@ class Users:
         self.remove(name)
 
     def _check_last(self, known: User) -> None:
-        """Refuse to remove the last super user: no other user could make a new one."""
+        """Refuse to remove the last super user, after which no user could create a new one."""
         if known.is_super and known.is_enabled and not self.has_super(besides=known.name):
             raise RemotingError(
                 ResponseCode.NO_PERMISSION,
@@ -202,17 +204,17 @@ class Users:
     # -- the table ---------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Have this user from now on."""
+        """Add a user, or replace the user of its name."""
         self._users[user.name] = user
         self._changed(user.name, user)
 
     def remove(self, name: str) -> None:
-        """Remove this user."""
+        """Remove the user of this name."""
         if self._users.pop(name, None) is not None:
             self._changed(name, None)
 
     def load(self, users: Iterable[User]) -> None:
-        """Take over what a file holds."""
+        """Add the users read from a file."""
         self._users.update((user.name, user) for user in users)
 
 
@@ -227,7 +229,7 @@ def _check_name(name: str) -> None:
 
 
 def _secret(name: str, password: str) -> Secret:
-    """The password, if clients can sign with it and with this name."""
+    """The password as a Secret; refused if clients could not sign with it and this name."""
     _check_name(name)
     try:
         found = Credentials(name, password).secret_key
@@ -244,7 +246,7 @@ def _check_super(by: User, verb: str) -> None:
 
 
 def _one_of(kind: type[E], field_name: str, text: str | None) -> E | None:
-    """The member of this name, in capitals or not; ``None``: the name is empty."""
+    """The member of this name, in upper or lower case; ``None`` for an empty name."""
     if not text:
         return None
     for member in kind:

@@ -1,4 +1,4 @@
-"""The alerts that Prometheus raises over our metrics, as docs/monitoring.md shows them."""
+"""The alerts that Prometheus raises by OrbitMQ's metrics, as docs/monitoring.md shows them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Alert:
     """One alert.
 
     Attributes:
-        query: in PromQL; ``JOB`` stands for the job of the scrapes.
-        wait: how long the query must be true, as Prometheus writes it; empty: once is enough.
-        critical: whether an operator is to be called at once.
-        summary: what it means, with the labels of the series.
+        query: the condition in PromQL; ``JOB`` stands for the job of the scrapes.
+        wait: how long the condition must be true, in Prometheus's form; empty if once is enough.
+        critical: whether an operator has to act at once.
+        summary: the meaning of the alert, with the labels of the series.
     """
 
     name: str
@@ -59,7 +59,7 @@ ALERTS: Final = (
         "1m",
         f"{_NODE} refuses messages for its store or disk",
     ),
-    # For two brokers of one name.
+    # For broker groups with two members.
     Alert(
         "ReplicaNotInSync",
         'orbitmq_ha_in_sync_replicas < 2 and on (instance) orbitmq_role{role="master"} == 1',
@@ -132,7 +132,7 @@ ALERTS: Final = (
 
 
 def rules(job: str = JOB) -> str:
-    """A file of rules for Prometheus.
+    """The content of a file of alerting rules for Prometheus.
 
     Args:
         job: the ``job_name`` of the scrapes.

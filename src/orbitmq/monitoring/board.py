@@ -1,4 +1,4 @@
-"""A board for Grafana over our metrics."""
+"""A dashboard for Grafana with OrbitMQ's metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 _COLUMNS: Final = 24
 _HEIGHT: Final = 8
 _STAT_HEIGHT: Final = 4
-# What the user chooses at the top of the board.
+# The labels of the clusters and brokers that the user chooses at the top of the board.
 _NODES: Final = 'cluster=~"$cluster",node_id=~"$node"'
 
 
@@ -17,10 +17,10 @@ class Panel:
     """A diagram.
 
     Attributes:
-        unit: of its axis, by Grafana's names.
-        queries: in PromQL, each with the text of its lines; ``NODES`` stands for the brokers that were
-            chosen.
-        stat: whether it shows the present number only.
+        unit: Grafana's name of the unit of the axis.
+        queries: queries in PromQL, each with the legend of its lines; ``NODES`` stands for the chosen
+            brokers.
+        stat: whether the panel shows only the present number.
     """
 
     title: str
@@ -42,7 +42,7 @@ def _rate(metric: str) -> str:
 
 
 def _p99(histogram: str) -> str:
-    """What 99 of 100 observations stay below."""
+    """The query for the 99th percentile of a histogram."""
     rate = _rate(f"{histogram}_bucket{{NODES}}")
     return f"histogram_quantile(0.99, sum by (node_id, instance, le) ({rate}))"
 
@@ -257,7 +257,7 @@ ROWS: Final = (
 
 
 def board() -> dict[str, Any]:
-    """The board as Grafana imports it; it asks for the Prometheus that has the metrics."""
+    """The board in the form that Grafana imports; the user chooses the Prometheus that has the metrics."""
     panels: list[dict[str, Any]] = []
     top = 0
     for row in ROWS:
@@ -307,7 +307,7 @@ def _drawn(panel: Panel, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _choices() -> list[dict[str, Any]]:
-    """What the user chooses: the Prometheus, the clusters, the brokers."""
+    """The variables that the user chooses: the Prometheus, the clusters and the brokers."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     names = {
         "cluster": 'label_values(orbitmq_ready{node_type="broker"}, cluster)',

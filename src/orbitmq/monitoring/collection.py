@@ -1,4 +1,4 @@
-"""The metrics of a server as data, for exporters that do not take Prometheus's text."""
+"""The metrics of a server as data, for exporters other than Prometheus's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.runtime.histogram import Histogram
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram as it was when it was read."""
+    """A copy of a histogram's state."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -25,7 +25,7 @@ class Metric:
     Attributes:
         kind: ``counter``, ``gauge`` or ``histogram``.
         numbers: the series of counters and gauges, each with its labels.
-        distributions: those of histograms.
+        distributions: the series of histograms, each with its labels.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Collection(Exposition):
     """A page of metrics that keeps its families as data.
 
     Attributes:
-        metrics: what was written.
+        metrics: the metrics written so far.
     """
 
     def __init__(self, common: Mapping[str, str], limit: int) -> None:

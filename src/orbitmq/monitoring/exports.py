@@ -1,4 +1,4 @@
-"""Sends the metrics of a server in intervals, to a receiver of OpenTelemetry or into the log."""
+"""Exports the metrics of a server at intervals, to a receiver of OpenTelemetry or into the log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KINDS: Final = frozenset({OTLP_GRPC, LOG})
-# The log is for people: it gets at most this many series each time.
+# The most series that are written into the log each time, since people read it.
 LOG_SERIES: Final = 2_000
 
 
 class Exports:
-    """Reads a server's metrics and exports them, from :meth:`run` on.
+    """Reads a server's metrics and exports them while :meth:`run` runs.
 
     Args:
         kind: ``OTLP_GRPC`` or ``LOG``.
-        collect: gives the metrics, of at most this number of series.
+        collect: returns the metrics, with at most the given number of series.
 
     Raises:
         StartError: the libraries are not installed.
@@ -60,7 +60,7 @@ class Exports:
         self._failing = False
 
     async def run(self) -> None:
-        """Export for ever, once in each interval."""
+        """Export once in each interval, without end."""
         while True:
             await self._clock.sleep(self._interval_s)
             await self._once()
@@ -78,6 +78,6 @@ class Exports:
         self._failing = bool(wrong)
 
     def close(self) -> None:
-        """End; what is being sent is not waited for."""
+        """Stop, without waiting for an export under way."""
         self._exporter.close()
         self._threads.close(wait=False)

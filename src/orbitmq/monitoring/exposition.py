@@ -1,7 +1,7 @@
 """Writes metrics as text for Prometheus (format 0.0.4), up to a limit of series.
 
-Series of many topics and groups are written as rows: their labels are prepared once, and one formatting of
-bytes writes the numbers of a hundred rows. Numbers that stand still are not written again.
+The series of many topics and groups are written as rows: their labels are prepared once, and one formatting
+operation writes the numbers of all rows. The text of unchanged numbers is reused.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from orbitmq.runtime.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# The series of one rendered part: well below a millisecond of work.
+# The most series in one rendered part, which takes well below a millisecond.
 LINES = 400
-# Metrics that have the same rows; the texts of more than these are not kept.
+# The most metrics with the same rows whose texts are kept.
 MAX_KEPT = 16
 
 
@@ -24,10 +24,10 @@ class Exposition:
 
     Args:
         common: labels that every series has.
-        limit: how many series the text may have.
+        limit: the most series of the text.
 
     Attributes:
-        cut: series that were left out for the limit.
+        cut: how many series were left out because of the limit.
     """
 
     def __init__(self, common: Mapping[str, str], limit: int) -> None:
@@ -38,11 +38,11 @@ class Exposition:
 
     @property
     def room(self) -> int:
-        """How many series the text can still take."""
+        """How many more series the limit allows."""
         return self._room
 
     def family(self, name: str, kind: str, meaning: str, **common: str) -> MetricFamily:
-        """A metric with all its series; it is there without any, too. Asked for again it is the same one.
+        """The metric of this name, created at the first call; it is shown even without series.
 
         Args:
             kind: ``counter``, ``gauge`` or ``histogram``.
@@ -54,7 +54,7 @@ class Exposition:
         return family
 
     def new_family(self, name: str, kind: str, meaning: str, common: Mapping[str, str]) -> MetricFamily:
-        """A metric that is not there yet."""
+        """Create a metric."""
         return MetricFamily(self, name, kind, meaning, common)
 
     def take(self, series: int = 1) -> bool:
@@ -66,25 +66,25 @@ class Exposition:
         return True
 
     def take_some(self, series: int) -> int:
-        """Reserve room for as many of these series as there is room for; returns their number."""
+        """Reserve room for these series, as far as the limit allows; returns for how many."""
         taken = min(series, self._room)
         self.cut += series - taken
         self._room -= taken
         return taken
 
     def take_groups(self, groups: int, series: int) -> int:
-        """As :meth:`take_some`, of groups of so many series, each whole."""
+        """As :meth:`take_some`, for whole groups of ``series`` series each; returns the number of groups."""
         taken = min(groups, self._room // series)
         self.cut += (groups - taken) * series
         self._room -= taken * series
         return taken
 
     def give_place(self) -> None:
-        """Make room for one more series."""
+        """Raise the limit by one series."""
         self._room += 1
 
     def parts(self) -> Iterator[bytes]:
-        """The whole text in parts; most have ``LINES`` series at most, or as many as were written as rows."""
+        """The whole text in parts of at most ``LINES`` series; rows written together form one part."""
         for family in self._families.values():
             for begin in range(0, len(family.lines), LINES):
                 yield "".join(family.lines[begin : begin + LINES]).encode()
@@ -99,8 +99,8 @@ class LabelRows:
     """The labels of several series, prepared once for all metrics and scrapes that have the same rows.
 
     Args:
-        names: of the labels.
-        rows: their values, of each row.
+        names: the names of the labels.
+        rows: the values of the labels in each row.
     """
 
     __slots__ = ("_buckets", "_kept", "_text", "names", "rows")
@@ -111,11 +111,12 @@ class LabelRows:
         lines = [_pairs(dict(zip(names, row, strict=True))).replace("%", "%%") + "} %d\n" for row in rows]
         self._text = "".join(lines).encode()
         self._buckets: LabelRows | None = None
-        # The numbers of the last scrape by the beginning of their lines, with the text if they stood still.
+        # By the beginning of the lines: the numbers of the last scrape, and their text if they did not
+        # change.
         self._kept: dict[bytes, tuple[tuple[int, ...], bytes]] = {}
 
     def buckets(self, bounds: Sequence[float]) -> LabelRows:
-        """The labels of a histogram's buckets in each row; the bounds are always the same ones."""
+        """The labels of a histogram's buckets in each row. All calls must have the same bounds."""
         if self._buckets is None:
             ends = [*map(repr, bounds), "+Inf"]
             rows = [(*row, end) for row in self.rows for end in ends]
@@ -123,7 +124,7 @@ class LabelRows:
         return self._buckets
 
     def text(self, begin: bytes, values: Sequence[int]) -> bytes:
-        """The lines of the first rows, one of each value; every line begins with ``begin``."""
+        """The lines of the first rows, one for each value; every line begins with ``begin``."""
         numbers = tuple(values)
         before, text = self._kept.get(begin, ((), b""))
         stand_still = before == numbers
@@ -137,7 +138,7 @@ class LabelRows:
     def _lines(self, begin: bytes, values: tuple[int, ...]) -> bytes:
         text = self._text
         if len(values) < len(self.rows):
-            # Line ends in labels are escaped: each line end is that of a row.
+            # Labels have only escaped line ends, so each line end is a row's.
             text = b"\n".join(text.split(b"\n", len(values))[: len(values)]) + b"\n"
         return begin + (text % values).replace(b"\n", b"\n" + begin, len(values) - 1)
 
@@ -152,24 +153,24 @@ class MetricFamily:
         self._name = name
         self._common = ",".join(filter(None, (exposition.common, _pairs(common))))
         self._begin = f"{name}{{{self._common}"
-        # The head with single series, and the text of rows.
+        # The metric's head and its single series, and the texts of rows.
         self.lines = [f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"]
         self.rows: list[bytes] = []
 
     def add(self, value: float, **labels: str) -> None:
-        """One series, unless the limit is reached. The same labels come once in a scrape."""
+        """Add one series, unless the limit is reached. Each call in a scrape must have other labels."""
         if self._exposition.take():
             own = _pairs(labels)
             self.lines.append(f"{self._begin}{',' if own else ''}{own}}} {value!r}\n")
 
     def add_rows(self, values: Sequence[int], rows: LabelRows) -> None:
-        """A series of each row, as far as the limit allows."""
+        """Add one series for each row, as far as the limit allows."""
         taken = self._exposition.take_some(len(values))
         if taken:
             self.rows.append(rows.text(self._row_begin(), values[:taken]))
 
     def add_histogram_rows(self, found: Sequence[Histogram], rows: LabelRows) -> None:
-        """A histogram of each row, as far as the limit allows; all have the same bounds."""
+        """Add one histogram for each row, as far as the limit allows; all must have the same bounds."""
         taken = self._exposition.take_groups(len(found), len(found[0].bounds) + 3) if found else 0
         if taken:
             found = found[:taken]
@@ -185,7 +186,7 @@ class MetricFamily:
         return f"{self._name}{suffix}{{{self._common}{',' if self._common else ''}".encode()
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
-        """The series of one histogram: one for each bound, their sum and their number."""
+        """Add the series of one histogram: one for each bound, the sum and the count."""
         bounds = [*map(repr, found.bounds), "+Inf"]
         if not self._exposition.take(len(bounds) + 2):
             return

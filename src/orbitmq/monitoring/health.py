@@ -1,4 +1,4 @@
-"""The pages that say whether a server is well, for load balancers and container platforms."""
+"""The pages that show whether a server is alive and ready, for load balancers and container platforms."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from orbitmq.monitoring.http import ALIVE, HttpAnswer, Page, as_json, text
 
 
 def pages(reasons: Callable[[], Sequence[str]]) -> Mapping[str, Page]:
-    """The two pages of health.
+    """The two health pages.
 
     Args:
-        reasons: why the server is not ready, each a short text; none when it is.
+        reasons: returns short texts of why the server is not ready; none if it is ready.
     """
 
     def alive() -> HttpAnswer:
-        # This page is made on the event loop: a server whose loop stands still gives none.
+        # This page is made on the event loop, so a server whose event loop hangs does not answer.
         return text(200, "ok")
 
     def ready() -> HttpAnswer:

@@ -1,4 +1,4 @@
-"""A small HTTP listener over the runtime's network: GET and HEAD of named pages, one request a connection."""
+"""A small HTTP listener over the runtime's network: GET and HEAD of pages, one request per connection."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import h11
 from orbitmq.runtime.log_limiter import LogLimiter
 from orbitmq.runtime.seam import Listener, Network
 
-# From the opening of a connection to its end, a slow sender and a slow reader included.
+# The longest life of a connection, also of one whose client sends or reads slowly.
 CONNECTION_SECONDS = 10.0
 MAX_CONNECTIONS = 64
-# The request line and all headers.
+# The most bytes of the request line and all headers.
 MAX_HEAD_BYTES = 16 * 1024
-# Bodies that slow readers have not taken yet, of all connections together.
+# The most bytes of bodies that slow clients have not read yet, in all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 # How much of a body is written in one turn of the event loop: about a tenth of a millisecond.
 WRITTEN_BYTES = 64 * 1024
-# This page says only that the server is alive, and needs no token.
+# The path of the page that shows only that the server is alive, and needs no token.
 ALIVE = "/healthz"
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The status and the body of an answer; a large body comes in parts, which are sent one by one."""
+    """The status and the body of an answer; the parts of a large body are sent one by one."""
 
     status: int
     body: Sequence[bytes]
@@ -41,7 +41,7 @@ class HttpAnswer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-# A page that takes long gives an awaitable.
+# Makes the answer of a page; an awaitable one if that takes long.
 Page: TypeAlias = Callable[[], HttpAnswer | Awaitable[HttpAnswer]]
 
 
@@ -57,11 +57,11 @@ def as_json(status: int, value: object) -> HttpAnswer:
 
 
 class HttpListener:
-    """Answers with pages on one port.
+    """Serves pages on one port.
 
     Args:
         pages: the page of each path.
-        token: the bearer token that requests need, except those for ``/healthz``; empty: they need none.
+        token: the bearer token that all requests except those for ``/healthz`` need; empty if none is needed.
     """
 
     def __init__(self, network: Network, pages: Mapping[str, Page], token: bytes = b"") -> None:
@@ -77,7 +77,7 @@ class HttpListener:
         """Listen on ``host:port`` (0: any free port) and return the port.
 
         Raises:
-            OSError: the address is in use or not ours.
+            OSError: the address is in use, or not one of this machine.
         """
         self._listener = await self._network.listen(lambda: _Connection(self), host, port)
         return self._listener.port
@@ -106,7 +106,7 @@ class HttpListener:
         return True
 
     def lost(self, connection: _Connection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self._connections.discard(connection)
 
     def reserve(self, body_bytes: int) -> bool:
@@ -117,11 +117,11 @@ class HttpListener:
         return True
 
     def release(self, body_bytes: int) -> None:
-        """The connection that sent this body has ended."""
+        """Stop counting a body, whose connection has ended."""
         self._unsent -= body_bytes
 
     def answer(self, request: h11.Request) -> HttpAnswer | Awaitable[HttpAnswer]:
-        """The answer to a request whose headers have come."""
+        """The answer to a request, by its headers."""
         path = request.target.partition(b"?")[0].decode("latin-1")
         if self._token and path != ALIVE and not _has_token(request, self._token):
             self._limiter.write(
@@ -155,7 +155,7 @@ def _failed(path: str) -> HttpAnswer:
 
 
 def _has_token(request: h11.Request, token: bytes) -> bool:
-    # h11 has made the names lower-case.
+    # h11 gives the names in lower case.
     given = [value for name, value in request.headers if name == b"authorization"]
     if len(given) != 1:
         return False
@@ -172,7 +172,7 @@ def _has_body(request: h11.Request) -> bool:
 
 
 class _Connection(asyncio.Protocol):
-    """One request and its answer; ends within ``CONNECTION_SECONDS`` whatever the client does."""
+    """A connection with one request and its answer, which ends within ``CONNECTION_SECONDS`` in any case."""
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
@@ -207,13 +207,13 @@ class _Connection(asyncio.Protocol):
         self._listener.lost(self)
 
     def abort(self) -> None:
-        """Close now, without what was not sent yet."""
+        """Close the connection at once; unsent bytes are dropped."""
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
-            return  # bytes behind the request
+            return  # bytes after the request are ignored
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
@@ -228,7 +228,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def eof_received(self) -> bool:
-        # A client that has sent its whole request may close its half; half a request gets no answer.
+        # A client may close its side after the whole request; a request sent only in part gets no answer.
         return self._answered
 
     def _answer(self, request: h11.Request) -> None:
@@ -286,15 +286,15 @@ class _Connection(asyncio.Protocol):
             transport.close()
             return
         self._next = asyncio.get_running_loop().call_soon(self._write_on)
-        # The head gave the length, so the body goes out as it is.
+        # The head has the body's length, so the body needs no framing.
         transport.writelines(parts)
 
     def pause_writing(self) -> None:
-        """The client reads slowly: write no more until it has read some."""
+        """Stop writing until the client has read more."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Write on."""
+        """Continue writing."""
         self._paused = False
         if self._next is None:
             self._write_on()

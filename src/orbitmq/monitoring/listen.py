@@ -1,4 +1,4 @@
-"""Starts the HTTP listener of a server, if what it needs is installed."""
+"""Starts the HTTP listener of a server, if h11 is installed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 async def listen(
     runtime: Runtime, host: str, port: int, token_file: str, pages: Callable[[], Mapping[str, Page]]
 ) -> tuple[HttpListener, int]:
-    """The listener and its port.
+    """Start a listener; returns it and its port.
 
     Args:
-        token_file: holds what requests must bring as their bearer token; empty: they need none.
-        pages: makes the page of each path; called when h11 is known to be there.
+        token_file: the file with the bearer token that requests need; empty if they need none.
+        pages: makes the page of each path; called only if h11 is installed.
 
     Raises:
-        StartError: the port is in use, h11 is not installed, or the file holds no token.
+        StartError: the port is in use, h11 is not installed, or the file has no token.
     """
     try:
         from orbitmq.monitoring.http import HttpListener
@@ -60,7 +60,7 @@ def _token(files: Files, path: str) -> bytes:
 
 
 def advice(exporter: str, host: str, token_file: str) -> list[str]:
-    """A warning if programs on other machines can ask without a token."""
+    """A warning if programs on other machines can read the metrics without a token."""
     if exporter != PROM or token_file or is_loopback(host):
         return []
     return [

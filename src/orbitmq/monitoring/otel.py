@@ -1,7 +1,8 @@
-"""Metrics for OpenTelemetry's exporters. Needs the extra ``otel``: imported only where metrics are exported.
+"""Passes metrics to OpenTelemetry's exporters. It needs the extra ``otel``, so only servers that export
+import it.
 
-The exporters are the SDK's. What they export is read from the server as a scrape reads it, not counted a
-second time by instruments of the SDK.
+The exporters are the SDK's. The exported numbers are read from the server as a scrape reads them; the SDK's
+instruments do not count them a second time.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from orbitmq.settings.exports import OTLP_GRPC, ExportSettings
 log = logging.getLogger(__name__)
 
 SCOPE: Final = "broker-meter"  # RocketMQ's
-# Series in one line of the log.
+# The most series in one line of the log.
 PER_LINE: Final = 20
-# RocketMQ's names for OpenTelemetry lack the unit that Prometheus's names end in; it is apart.
+# RocketMQ's OpenTelemetry names lack the unit with which Prometheus's names end; OpenTelemetry has a field
+# for it.
 _UNITS: Final = {"_milliseconds": "milliseconds", "_seconds": "seconds", "_bytes": "bytes"}
-# The names of these have their unit in OpenTelemetry, too.
+# The metrics of RocketMQ whose OpenTelemetry names end with the unit, too.
 _WHOLE: Final = frozenset({"rocketmq_storage_flush_behind_bytes", "rocketmq_storage_dispatch_behind_bytes"})
 
 
@@ -54,24 +56,25 @@ def named(name: str) -> tuple[str, str]:
 
 
 class Exporter:
-    """Gives the metrics of a server to one exporter of the SDK.
+    """Passes the metrics of a server to one exporter of the SDK.
 
     Args:
-        begin_ms: since when the server counts, milliseconds since the epoch.
+        begin_ms: when the server's counters began, milliseconds since the epoch.
     """
 
     def __init__(self, kind: str, settings: ExportSettings, begin_ms: int) -> None:
         self._exporter = _otlp(settings) if kind == OTLP_GRPC else _logging()
         self._in_delta = settings.in_delta
         self._begin_ns = self._last_ns = begin_ms * 1_000_000
-        # The values that were exported last, by name and labels.
+        # By name and labels: the values of the last export, and those of the export under way.
         self._before: dict[tuple[str, frozenset[tuple[str, str]]], Any] = {}
         self._now: dict[tuple[str, frozenset[tuple[str, str]]], Any] = {}
 
     def export(self, metrics: Sequence[collection.Metric], now_ms: int) -> str:
-        """Export these metrics; returns what went wrong, empty when nothing did.
+        """Export these metrics; returns the failure, or empty after success.
 
-        Blocks: call it in a thread. What is added while exports fail is not exported later with ``in_delta``.
+        It blocks, so call it in a thread. With ``in_delta``, increments during failed exports are not
+        exported later.
         """
         heard = _Heard()
         sdk = logging.getLogger("opentelemetry")
@@ -127,7 +130,7 @@ class Exporter:
         return Metric(name, metric.meaning, unit, data)
 
     def _since(self, name: str, labels: Any, value: Any, none: Any) -> Any:
-        """The value that was exported last; what has become smaller began anew."""
+        """The last exported value of a series; ``none`` if the value has become smaller, as it began anew."""
         key = name, frozenset(labels.items())
         before = self._before.get(key, none)
         self._now[key] = value
@@ -149,7 +152,7 @@ def _logging() -> Any:
 
 
 def _lines(data: Any) -> Iterator[str]:
-    """Each metric as JSON in the SDK's form, with some of its series in each line."""
+    """The metrics as lines of JSON in the SDK's form; a metric with many series takes several lines."""
     for resource in data.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
@@ -161,18 +164,18 @@ def _lines(data: Any) -> Iterator[str]:
 
 
 class _Lines:
-    """The log as a file."""
+    """A file whose lines go into the log."""
 
     def write(self, text: str) -> None:
         for line in text.splitlines():
             log.info("metrics: %s", line)
 
     def flush(self) -> None:
-        """Does nothing: no line is kept back."""
+        """Do nothing, as no line is buffered."""
 
 
 class _Heard(logging.Handler):
-    """Keeps the SDK's last sentence about a failure: the server writes it to its own log, once.
+    """Keeps the SDK's last sentence about a failure, which the server writes to its own log once.
 
     Attributes:
         text: the sentence.

@@ -1,4 +1,4 @@
-"""Figures of the process: its processor time and memory, and how late its event loop is."""
+"""The metrics of the process: processor time, memory, and delays of the event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DELAY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class Process:
-    """Measures this process, from :meth:`watch` on."""
+    """Measures this process while :meth:`watch` runs."""
 
     def __init__(self, clock: Clock, host: HostFacts) -> None:
         self._clock = clock
@@ -20,7 +20,7 @@ class Process:
         self._delays = Histogram(DELAY_BOUNDS_S)
 
     async def watch(self) -> None:
-        """Note for ever by how much later than due the event loop comes to a task."""
+        """Measure, without end, how late the event loop wakes a task that sleeps."""
         clock, note = self._clock, self._delays.note
         while True:
             begin = clock.monotonic()
@@ -28,7 +28,7 @@ class Process:
             note(max(0.0, clock.monotonic() - begin - LOOK_S))
 
     def write(self, text: Exposition) -> None:
-        """Add the figures of this process."""
+        """Add the metrics of this process."""
         usage = self._host.usage()
         text.family("process_cpu_seconds_total", "counter", "Processor time of this process").add(
             usage.cpu_seconds
