@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from orbitmq.runtime.seam import HostFacts
 
 VARIABLE: Final = "ORBITMQ_CONTEXT"
-# By the name of the option: the one of 'orbitmq context create'.
+# For each name of an option, the option of 'orbitmq context create'.
 OPTIONS: Final = {
     "credentialsFile": "--credentials-file",
     "tlsCa": "--ca",
     "tlsCert": "--cert",
     "tlsKey": "--key",
 }
-# A password manager may wait for a person who types a passphrase.
+# A password manager may wait until a person has typed a passphrase.
 SECRET_COMMAND_S = 60.0
 MAX_FILE_BYTES: Final = 256 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

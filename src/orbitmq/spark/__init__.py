@@ -1,6 +1,7 @@
-"""Spark reads and writes topics: the data source ``rocketmq`` and what it is made of.
+"""Spark reads and writes topics: the data source ``rocketmq`` and its parts.
 
-``read`` and ``write`` are its two directions, ``cluster`` is what both know of brokers; ``jobs`` use them.
+``read`` and ``write`` are its two directions, ``cluster`` holds the requests to brokers that both use;
+``jobs`` build on them.
 
-Nothing here starts a thread or opens a socket when it is imported; Spark's workers are forked.
+No module here starts a thread or opens a socket when it is imported, since Spark forks its workers.
 """

@@ -31,10 +31,10 @@ _PLAIN: dict[type[DataType], Any] = {
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """``schema`` as Arrow.
+    """``schema`` as an Arrow schema.
 
     Raises:
-        SchemaError: a type has no place in a message.
+        SchemaError: a message cannot hold a type.
     """
     return pa.schema([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in schema.fields])
 

@@ -1,7 +1,7 @@
 """The format ``rocketmq`` as Spark loads it.
 
-Spark starts a process to look the format up, another for its schema: what only readers and writers need is
-imported when they are made.
+Spark starts one process to look the format up and another for its schema: therefore modules that only readers
+and writers need are imported when these are created.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     ``spark.readStream.format("rocketmq").option("topic", "orders").option("nameServers", "h:9876").load()``
 
     Reading takes the columns of :func:`orbitmq.spark.schema.message_schema`; the option ``columns`` or
-    ``.schema(...)`` chooses some of them, and only those are decoded. Writing takes ``body`` and, when there,
+    ``.schema(...)`` chooses some of them, and only those are decoded. Writing takes ``body`` and, if present,
     ``topic``, ``tags``, ``keys`` and ``properties``. The options are those of :mod:`orbitmq.spark.options`;
     an unknown one is an error.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        # A plain dict of our own: Spark's mapping type is not needed and changes between versions.
+        # A plain dict, since Spark's mapping type changes between versions.
         super().__init__(options)
         self._given = dict(options)
 
@@ -95,14 +95,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return RowStreamWriter(writer, schema)
 
     def _reading(self, reading: Reading, schema: StructType) -> ReadOptions:
-        """The options, when the schema fits them: on the driver, before any task."""
+        """The options, after a check that the schema fits them; runs on the driver, before any task."""
         options = read_options(self._given, reading)
         check_schema(schema, error=options.on_bad_message != "fail")
         return options
 
 
 def _takes_filters(options: ReadOptions) -> bool:
-    """Whether the reader asks Spark for filters: Spark must allow it, and session() notes whether it does."""
+    """Whether the reader requests filters from Spark: Spark must allow it, which session() records."""
     if options.push_filters and not versions.HAS_FILTERS:
         raise VersionError("option pushFilters=true needs PySpark 4.1 or later")
     told = os.environ.get(FILTERS_VARIABLE) == "true"

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def plainly(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a method that Spark calls on the driver: errors of this package show no Python trace.
+    """Decorator of a method that Spark calls on the driver: errors of this package get no Python traceback.
 
-    Spark prints each line of a trace, and the text of such an error is enough.
+    Spark prints each line of a traceback, while the text of such an error is enough.
     """
 
     @wraps(method)
@@ -30,7 +30,7 @@ def plainly(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class OptionError(OrbitError, ValueError):
-    """An option of the data source is unknown, missing or has a value that cannot be used."""
+    """An option of the data source is unknown or missing, or has an unusable value."""
 
 
 class SchemaError(OrbitError, ValueError):
@@ -42,7 +42,7 @@ class OffsetError(OrbitError, ValueError):
 
 
 class DataLossError(OrbitError):
-    """Messages that were promised are not there any more (or not there any longer after a fail-over)."""
+    """Promised messages do not exist any more, or do not exist after a fail-over."""
 
 
 class UnreachableError(OrbitError):
@@ -50,12 +50,12 @@ class UnreachableError(OrbitError):
 
 
 class SinkStateError(OrbitError):
-    """The state of a writer cannot be read or written, or contradicts what is stored."""
+    """The state of a writer cannot be read or written, or contradicts the stored messages."""
 
 
 class VersionError(OrbitError, ImportError):
-    """The installed PySpark is too old, for the format or for what was asked of it."""
+    """The installed PySpark is too old, for the format or for the requested feature."""
 
 
 class JobError(OrbitError):
-    """A job cannot do what it was asked to do; the text is one line that names the cause."""
+    """A job cannot do its work; the text is one line that names the cause."""

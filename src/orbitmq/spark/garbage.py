@@ -9,11 +9,11 @@ from pyspark import TaskContext
 
 
 def spare_modules() -> None:
-    """Freeze the objects that exist now, so that the garbage collector skips them; once in a worker process.
+    """Freeze the existing objects, so that the garbage collector skips them; works once per worker process.
 
-    A worker of Spark collects garbage after each task, before it takes the next one: that was 40 ms of CPU
-    with PySpark and Arrow loaded. What is frozen is still freed as soon as nothing refers to it; only circles
-    that were garbage already stay.
+    A Spark worker collects garbage after each task, before the next one, which costs 40 ms of CPU with
+    PySpark and Arrow loaded. Frozen objects are still freed when their last reference ends; only reference
+    cycles that are already garbage stay.
     """
     if TaskContext.get() is not None:
         _freeze()

@@ -1,16 +1,16 @@
-"""Places on file systems as Spark and pyarrow name them."""
+"""Locations on file systems, as Spark and as pyarrow name them."""
 
 from __future__ import annotations
 
 import re
 
-# Hadoop's names of schemes that pyarrow calls otherwise.
+# URI schemes for which pyarrow has another name than Hadoop.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _ERRNO = re.compile(r"\[errno \d+\] ", re.IGNORECASE)
 
 
 def pyarrow_uri(location: str) -> str:
-    """A location as ``pyarrow.fs`` understands it; paths stay what they are."""
+    """A location in the form of ``pyarrow.fs``; paths stay unchanged."""
     scheme, separator, rest = location.partition("://")
     return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
 

@@ -1,4 +1,6 @@
-"""Parses the values of options. The text of a ValueError ends a sentence: "option x=y is not a number"."""
+"""Parses the values of options. The text of each ValueError completes a sentence: "option x=y is not a
+number".
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from orbitmq.wire.addresses import AddressError, several
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h)?", re.IGNORECASE)
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _BYTES = re.compile(r"([0-9]{1,15})\s*([kmgt]?)b?", re.IGNORECASE)
-# The advice for a body in JSON.
+# The advice for a body that is JSON.
 JSON_BODY = "read it with Spark's from_json(CAST(body AS STRING), 'id INT, price DOUBLE')"
 _EARLY_MS = 9_999_999
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -28,7 +30,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """``host:port`` each, separated by semicolons or commas."""
+    """Addresses, each ``host:port``, separated by semicolons or commas."""
     names(text)
     try:
         return tuple(several(text))
@@ -37,7 +39,7 @@ def addresses(text: str) -> tuple[str, ...]:
 
 
 def text(value: str) -> str:
-    """Any text but an empty one."""
+    """Any text except an empty one."""
     if not value.strip():
         raise ValueError("is empty")
     return value.strip()
@@ -96,7 +98,7 @@ def boolean(value: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of ``words``, whatever its case."""
+    """A parser of one of ``words``, in upper or lower case."""
 
     def read(value: str) -> str:
         if value.strip().lower() not in words:
@@ -130,8 +132,8 @@ def size_bytes(value: str) -> int:
 
 
 def instant_ms(value: str) -> int:
-    """Milliseconds since 1970, or a time as ISO 8601 writes it; without a zone it is UTC."""
+    """Milliseconds since 1970, or a time in ISO 8601, in UTC if it has no zone."""
     stripped = value.strip()
-    # The fewest digits: dates and present times in seconds have less.
+    # Numbers with fewer digits are dates or times in seconds.
     early = whole_number(stripped, _EARLY_MS)
     return early or numbers.instant_ms(stripped)

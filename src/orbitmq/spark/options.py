@@ -1,6 +1,6 @@
 """The options of the data source: names, types, defaults. Unknown names are an error.
 
-Spark hands option names over in lower case, so that is how they are compared.
+Spark passes option names in lower case, so names are compared in lower case.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from orbitmq.spark.cluster.routes import QueueAddresses
     from orbitmq.transport.identity import Identity
 
-# Options that Spark itself puts among ours.
+# Options that Spark itself adds to the user's.
 _SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 _GIB = 1 << 30
 MAX_BYTES_PER_TRIGGER = 2 * _GIB
-# A person waits for a batch read: it reports a cluster that is away soon; tasks try for longer.
+# A person waits for a batch read, so it soon reports an unreachable cluster; tasks try for longer.
 BATCH_PLAN_TIMEOUT_MS = 6_000
-# The group in pull requests when no groupId is given.
+# The group in pull requests if no groupId is given.
 READER_GROUP = "orbitmq-spark"
-# What a writer promises (delivery).
+# The values of the option delivery: what a writer promises.
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
 
@@ -39,18 +39,19 @@ class ReadOptions:
     """The options of a reader. Times are milliseconds, sizes bytes.
 
     Attributes:
-        topics: the topics by name; with ``assigned`` those of its queues, empty with ``topic_pattern``.
-        topic_pattern: a regular expression that whole names of topics match.
-        assigned: only these queues; ``None``: all of the topics.
-        sql: keep only messages whose properties this SQL92 expression matches; ``None``: no such filter.
-        group_id: under which progress is published; ``None``: it is not.
+        topics: the names of the topics; with ``assigned`` the topics of those queues, empty with
+            ``topic_pattern``.
+        topic_pattern: a regular expression for whole names of topics.
+        assigned: read only these queues; ``None`` for all queues of the topics.
+        sql: keep only messages whose properties match this SQL92 expression; ``None`` for no filter.
+        group_id: the group under which progress is published; ``None`` if it is not published.
         value_format: the type of the body: ``binary`` or ``string``.
-        push_filters: whether a batch read takes Spark's filters; ``None``: as the session says.
-        time_strategy: for a start at a time that is later than all messages of a topic: ``error``,
+        push_filters: whether a batch read takes over Spark's filters; ``None``: the session decides.
+        time_strategy: the behaviour if the start time is later than all messages of a topic: ``error`` or
             ``latest``.
-        plan_timeout_ms: as ``offset_timeout_ms``, for the planning of a query, before anything is read.
-        is_stream: a broker that is silent does not end the query while another one answers.
-        identity: keys and TLS, from the options or the driver's environment; ``None``: there are none.
+        plan_timeout_ms: like ``offset_timeout_ms``, for the planning of a query before its first read.
+        is_stream: the read is a stream, which a silent broker does not end while another broker answers.
+        identity: keys and TLS, from the options or the driver's environment; ``None`` if there are none.
     """
 
     topics: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class ReadOptions:
 
     @property
     def consumer_group(self) -> str:
-        """The group that brokers see in requests."""
+        """The group named in requests to brokers."""
         return self.group_id or READER_GROUP
 
     @property
@@ -102,7 +103,7 @@ class ReadOptions:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether brokers leave messages out, so that offsets are missing from what they send."""
+        """Whether brokers filter messages, so that their answers skip offsets."""
         return self.subscription != ("*", TAG)
 
 
@@ -111,12 +112,12 @@ class WriteOptions:
     """The options of a writer. Times are milliseconds.
 
     Attributes:
-        delivery: ``at-least-once`` or ``exactly-once``; ``None``: exactly once, but without a folder for the
-            state, as in a batch job that names none, at least once.
+        delivery: ``at-least-once`` or ``exactly-once``; ``None``: exactly once if there is a folder for the
+            state, otherwise, as in a batch job that names none, at least once.
         state_location: the folder of the state.
         checkpoint: the folder of Spark's checkpoint, if the options of a stream name it.
-        routes: the driver's route of the option topic: tasks use it while no name server answers.
-        identity: keys and TLS, from the options or the driver's environment; ``None``: there are none.
+        routes: the driver's route of the topic in the option topic, for tasks while no name server answers.
+        identity: keys and TLS, from the options or the driver's environment; ``None`` if there are none.
     """
 
     topic: str | None = None
@@ -134,7 +135,7 @@ class WriteOptions:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each row is to be stored once."""
+        """Whether each row has to be stored exactly once."""
         return self.delivery != AT_LEAST_ONCE
 
 
@@ -144,7 +145,7 @@ class _Option(NamedTuple):
     parse: Callable[[str], Any]
 
 
-# These options are checked together, and their texts never shown.
+# These options are checked together, and error texts never contain their values.
 _IDENTITY = tuple(_Option(name, name, str) for name in VARIABLES)
 
 _READ = (
@@ -198,7 +199,7 @@ _WRITE = (
 
 
 def option_names() -> tuple[str, ...]:
-    """Every option there is, for reading and for writing."""
+    """The names of all options, for reading and for writing."""
     return tuple(dict.fromkeys(option.name for option in (*_READ, *_WRITE)))
 
 
@@ -219,7 +220,7 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
         try:
             values[option.field] = option.parse(text)
         except ValueError as error:
-            # Spark hands the names over in lower case.
+            # Spark passes option names in lower case; the error shows the usual spelling.
             name = option.name if lower == option.name.lower() else key
             raise OptionError(f"option {name}={text!r} {error}") from error
     given = {name: values.pop(name) for name in VARIABLES if name in values}
@@ -228,14 +229,14 @@ def _parse(options: Mapping[str, str], known: tuple[_Option, ...], what: str) ->
 
 
 def _identity(given: Mapping[str, str]) -> Identity | None:
-    """Keys and TLS of the options, else of the environment."""
+    """Keys and TLS from the options, else from the environment."""
     from orbitmq.errors import ValidationError
     from orbitmq.runtime.worker import this_worker
 
     host = this_worker().host
     if not given and not any(host.variable(name) for name in VARIABLES.values()):
         return None
-    # Imported late: a process that only looks up a schema should load little.
+    # A late import: a process that only looks up a schema should load little.
     from orbitmq.client.core.identities import identity_of
 
     try:
@@ -245,7 +246,7 @@ def _identity(given: Mapping[str, str]) -> Identity | None:
 
 
 class Reading(Enum):
-    """How topics are read: the options that make no sense there, and why."""
+    """The ways to read topics; each has options that make no sense there, with the reason."""
 
     BATCH = "a batch read"
     STREAM = "a stream"
@@ -261,7 +262,7 @@ _REFUSED = {
         "it has no end: use trigger(availableNow=True), which ends at what is there when it begins",
     ),
 }
-# Spark adds this option for a table of its catalog, and only then.
+# Spark adds this option only for a table of its catalog.
 _OF_A_TABLE = "provider"
 _NO_TABLES = (
     "CREATE TABLE ... USING rocketmq cannot be used, since Spark drops the OPTIONS of a table: "
@@ -273,11 +274,13 @@ def read_options(options: Mapping[str, str], reading: Reading | None = None) -> 
     """The options of a reader. ``load("orders")`` names the topic as the option does.
 
     Args:
-        reading: refuse what has no effect there; ``None``: not known yet. A stream that is not told where to
-            start begins at latest, as with Spark's Kafka source, a batch at earliest.
+        reading: the way of reading, for which options without effect are refused; ``None`` if it is not known
+            yet. Without a start option a stream begins at latest, like Spark's Kafka source, and a batch read
+            at earliest.
 
     Raises:
-        OptionError: an option is unknown (the text lists the known), wrong, without effect, or missing.
+        OptionError: an option is unknown (the text lists the known ones), invalid, without effect, or
+            missing.
     """
     given = {key.lower(): key for key in options}
     if _OF_A_TABLE in given:
@@ -327,7 +330,7 @@ def _check_values(made: ReadOptions) -> None:
 
 
 def _choose_topics(values: dict[str, Any]) -> None:
-    """The topics to read, by one of three options."""
+    """The topics to read, from one of three options."""
     names = {"topics": "topic", "topic_pattern": "topicPattern", "assigned": "assign"}
     given = [name for field, name in names.items() if field in values]
     if not given:
@@ -341,7 +344,7 @@ def _choose_topics(values: dict[str, Any]) -> None:
 
 
 def _choose_place(values: dict[str, Any], which: str) -> None:
-    """Where the read begins or ends: by offsets, by one time, or by a time for each queue."""
+    """The begin or end of the read: by offsets, by one time, or by a time for each queue."""
     at_ms, times = values.pop(f"{which}_at_ms", None), values.pop(f"{which}_times", None)
     given = [
         name
@@ -359,15 +362,16 @@ def _choose_place(values: dict[str, Any], which: str) -> None:
 
 
 def state_beside(checkpoint: str) -> str:
-    """The folder of a sink's state, unless the options name another one."""
+    """The default folder of a sink's state, beside the checkpoint."""
     return checkpoint.rstrip("/") + "/orbitmq-sink"
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a writer; the state of its batches lies beside the checkpoint unless told otherwise.
+    """The options of a writer; the state of its batches is beside the checkpoint unless an option names a
+    folder.
 
     Raises:
-        OptionError: an option is unknown (the text lists the known) or wrong.
+        OptionError: an option is unknown (the text lists the known ones) or invalid.
     """
     values = _parse(options, _WRITE, spellings.WRITING)
     checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")

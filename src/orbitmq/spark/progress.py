@@ -1,4 +1,4 @@
-"""One line in the log for each batch of a streaming query: its rows, and how many it is behind.
+"""One line in the log for each batch of a streaming query: its rows, and the number of rows still to read.
 
 ::
 
@@ -6,8 +6,8 @@
 
     watch(spark)
 
-The line has Spark's own figures. For other tools, give the query a ``groupId``: its progress is then in the
-brokers, as that of a consumer group.
+The line contains Spark's own figures. For other tools, give the query a ``groupId``: brokers then hold its
+progress, like a consumer group's.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger("orbitmq.spark")
 
 
 class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
-    """Logs a line for each batch of each query that reads topics. Use :func:`watch`."""
+    """Logs a line for each batch of each query that reads topics. To be used through :func:`watch`."""
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: it is not known yet whether the query reads topics."""
+        """Do nothing: whether the query reads topics is not known yet."""
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -57,7 +57,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     @override
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: there was no batch to log."""
+        """Do nothing: an idle query has no batch to log."""
 
     @override
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
@@ -75,14 +75,18 @@ def watch(spark: SparkSession) -> ProgressListener:
 
 
 def _behind(place: Offsets, ends: Offsets | None) -> int | None:
-    """How many rows are not read yet; ``None``: Spark does not tell where the queues end (4.0 and 4.1)."""
+    """Number of rows that are not read yet; ``None`` if Spark does not report the ends of the queues (4.0 and
+    4.1).
+    """
     if ends is None:
         return None
     return sum(max(0, ends[queue] - offset) for queue, offset in place.items() if queue in ends)
 
 
 def _offsets(text: Any) -> Offsets | None:
-    """The offsets in Spark's progress of a source; ``None``: it has none, or is of another format."""
+    """The offsets in Spark's progress of a source; ``None`` if it has none, or the source has another
+    format.
+    """
     try:
         return Offsets.from_json(json.loads(text) if isinstance(text, str) else text)
     except (ValueError, OffsetError):

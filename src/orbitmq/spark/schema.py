@@ -1,4 +1,6 @@
-"""The columns of a topic as Spark knows them. Without pyarrow: Spark asks before anything is read."""
+"""The columns of a topic in Spark. Without pyarrow, since Spark asks for the schema before it reads
+anything.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from orbitmq.spark.errors import SchemaError
 from orbitmq.spark.options import ReadOptions
 
 BROKER = "broker"
-# Why a body could not be decompressed; only with another onBadMessage than fail.
+# The column with the reason why a body could not be decompressed; exists only if onBadMessage is not fail.
 ERROR = "error"
-# Columns that are there only when an option asks for them.
+# Columns that exist only if an option requests them.
 _ON_REQUEST = (names.BODY_SIZE, names.PROPERTIES)
 _SOMETIMES_NULL = (names.TAGS, names.KEYS, ERROR)
 
@@ -60,13 +62,13 @@ def message_schema(
     """The schema of a topic: the usual columns, or the named ones in their order.
 
     Args:
-        error: there is a column that says why a body could not be read.
-        properties: ``none``; ``map``: there is a column ``properties`` too; ``raw``: as its stored bytes. To
-            name the column is to ask for the map.
-        body: ``string``: the body is a string.
+        error: whether a column holds the reason why a body could not be read.
+        properties: ``none``; ``map`` adds a column ``properties``; ``raw`` adds it with the stored bytes.
+            Naming the column also requests the map.
+        body: ``string`` makes the body a string.
 
     ``keys`` holds the key words joined by one space; ``message_id`` is the sender's unique key, or the offset
-    id when there is none; ``body_size`` is that of the stored body; the times have milliseconds.
+    id if there is none; ``body_size`` is the size of the stored body; times have millisecond precision.
 
     Raises:
         SchemaError: a column is unknown or named twice.
@@ -92,7 +94,7 @@ def schema_of(options: ReadOptions) -> StructType:
     """The schema of a read.
 
     Raises:
-        SchemaError: the option columns names an unknown column, or one twice.
+        SchemaError: the option columns names an unknown column, or a column twice.
     """
     return message_schema(
         options.columns,
@@ -103,13 +105,13 @@ def schema_of(options: ReadOptions) -> StructType:
 
 
 def check_schema(schema: StructType, *, error: bool = False) -> None:
-    """Accept a schema that the user gave: a subset of the columns, in any order, ``body`` also as string.
+    """Check the user's schema: a subset of the columns, in any order, in which ``body`` may be a string.
 
     Args:
         error: as in :func:`message_schema`.
 
     Raises:
-        SchemaError: a column is unknown or has another type than messages have.
+        SchemaError: a column is unknown, or has another type than the message's field.
     """
     message_schema(schema.fieldNames(), error=error)
     for field in schema.fields:

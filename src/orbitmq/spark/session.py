@@ -13,7 +13,7 @@ import pyspark
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-# A PySpark that is too old is refused here, in one line.
+# This import refuses a PySpark that is too old, with a one-line error.
 import orbitmq.spark.versions  # noqa: F401
 from orbitmq.errors import ClientStateError
 from orbitmq.runtime.worker import this_worker
@@ -21,11 +21,11 @@ from orbitmq.spark.read.partitions import CORES_VARIABLE, FILTERS_VARIABLE
 
 FILTERS_SETTING = "spark.sql.python.filterPushdown.enabled"
 DEFAULTS = {
-    # Measured: 22 % more batch reads per second, 45 ms less per micro-batch than over loopback TCP.
+    # Measured: 22 % more batch reads per second, and 45 ms less per micro-batch, than with loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Spark 4.1 and later; a reader that takes filters fails without it.
+    # For Spark 4.1 and later; a reader that takes over filters fails without it.
     FILTERS_SETTING: "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
@@ -34,27 +34,28 @@ DEFAULTS = {
     "spark.log.level": "ERROR",
 }
 
-# Starts the Python processes of a local session.
+# The program that starts the Python processes of a local session.
 WRAPPER = str(files("orbitmq.spark") / "python.sh")
-# The variables of the environment that the last session of this process set, and their values.
+# The environment variables that the last session of this process set, with their values.
 _set_by_a_session: dict[str, str] = {}
 
 
 def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSession:
-    """A session, new or the running one.
+    """A new session, or the running one.
 
-    Start streaming writes on the thread that made the session: Spark looks for Python formats through the
+    Start streaming writes on the thread that created the session: Spark finds Python formats through the
     thread's active session.
 
     Args:
-        app_name: shown in Spark's lists.
-        master: as in Spark, such as ``local[2]``; by default what ``spark-submit`` says, else ``local[*]``.
+        app_name: the name in Spark's lists.
+        master: as in Spark, such as ``local[2]``; by default the master of ``spark-submit``, else
+            ``local[*]``.
         conf: further settings, dots written as double underscores (``spark__sql__shuffle__partitions=2``);
-            they win over the defaults here.
+            they override the defaults here.
 
     Raises:
-        ClientStateError: the session is for a cluster, and this process had a local one. Its JVM runs on, and
-            keeps the environment from which Spark starts its Python processes.
+        ClientStateError: the session is for a cluster, but this process had a local one before, whose JVM
+            keeps running with the environment for Spark's Python processes.
     """
     given = {name.replace("__", "."): str(value) for name, value in conf.items()}
     _set_environment(master, given)
@@ -69,9 +70,9 @@ def session(app_name: str, *, master: str | None = None, **conf: Any) -> SparkSe
 
 
 def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
-    """Set the variables that Spark's JVM inherits, and its Python processes from there.
+    """Set the variables that Spark's JVM, and through it the Python processes, inherit.
 
-    What the user has set stays. What an earlier session has set does not: it may have been a local one.
+    Variables of the user stay. Those of an earlier session are replaced, since it may have been a local one.
     """
     is_local = master is not None and master.startswith("local")
     if (
@@ -84,7 +85,8 @@ def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
         )
     cores = cores_of(master or "", conf)
     wanted = {
-        # Spark would start its workers with the python3 of the PATH, which may not have this package.
+        # Otherwise Spark would start its workers with the python3 on the PATH, which may not have this
+        # package.
         "PYSPARK_PYTHON": _python(is_local=is_local),
         "SPARK_LOCAL_IP": "127.0.0.1" if is_local else "",
         CORES_VARIABLE: str(cores or ""),
@@ -101,7 +103,7 @@ def _set_environment(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def _python(*, is_local: bool) -> str:
-    """The command for Spark's Python processes: on this machine they need no archive of PySpark."""
+    """The command for Spark's Python processes, which on this machine need no archive of PySpark."""
     installed = os.path.dirname(pyspark.__file__)
     is_installed = os.path.isdir(installed) and os.environ.get("SPARK_HOME", installed) == installed
     if not (is_local and is_installed and os.access(WRAPPER, os.X_OK)):
@@ -111,7 +113,7 @@ def _python(*, is_local: bool) -> str:
 
 
 def cores_of(master: str, conf: Mapping[str, str]) -> int:
-    """The number of tasks that run at a time; 0 when neither master nor settings give it."""
+    """The number of tasks that run at a time; 0 if neither master nor settings name it."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is not None:
         return this_worker().host.cores if local[1] == "*" else int(local[1] or 1)

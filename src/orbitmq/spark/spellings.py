@@ -1,4 +1,4 @@
-"""Names of options in other connectors: those that mean the same here, and what to use in place of others."""
+"""Names of options in other connectors: equivalents here, and advice for those without an equivalent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from orbitmq.spark import option_values
 
 READING, WRITING = "reading", "writing"
-# Options of Spark's Kafka source, in lower case, each with the option of OrbitMQ that means the same.
+# Options of Spark's Kafka source, in lower case, each with OrbitMQ's equivalent option.
 _SAME_AS_KAFKA: Mapping[str, str] = {
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
@@ -19,7 +19,7 @@ _SAME_AS_KAFKA: Mapping[str, str] = {
     "kafka.group.id": "groupId",
     "startingoffsetsbytimestampstrategy": "startingTimestampStrategy",
 }
-# The names of Apache's rocketmq-spark, by what is done with the topic.
+# The names in Apache's rocketmq-spark, for reading and for writing.
 _SAME_AS_ROCKETMQ: Mapping[str, Mapping[str, str]] = {
     READING: {
         "nameserver": "nameServers",
@@ -32,7 +32,7 @@ _SAME_AS_ROCKETMQ: Mapping[str, Mapping[str, str]] = {
     WRITING: {"nameserver": "nameServers", "group": "producerGroup"},
 }
 _NAME_SERVERS = "use nameServers, the addresses of RocketMQ's name servers"
-# Names of Spark's Kafka source that do not exist here, with the option to use instead.
+# Names of Spark's Kafka source without an equivalent here, with the advice what to use instead.
 _INSTEAD_OF_KAFKA: Mapping[str, str] = {
     "kafka.bootstrap.servers": _NAME_SERVERS,
     "groupidprefix": "use groupId",
@@ -41,7 +41,7 @@ _INSTEAD_OF_KAFKA: Mapping[str, str] = {
     "fetchoffset.retryintervalms": "use offsetTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
 }
-# The same of RocketMQ's connectors for Spark, Flink and others.
+# Names of RocketMQ's connectors for Spark, Flink and others without an equivalent here, with the advice.
 _INSTEAD: Mapping[str, str] = {
     **_INSTEAD_OF_KAFKA,
     "consumergroup": "use groupId",
@@ -57,10 +57,10 @@ _INSTEAD: Mapping[str, str] = {
     "endtimems": "use endingTimestamp",
     "valueschema": option_values.JSON_BODY,
 }
-# The options of other connectors that users may know.
+# Options of other connectors that users may know.
 KAFKA_NAMES = (*_SAME_AS_KAFKA, *_INSTEAD_OF_KAFKA)
 ROCKETMQ_NAMES = tuple(dict.fromkeys(name for names in _SAME_AS_ROCKETMQ.values() for name in names))
-# As rocketmq-spark's pages spell them.
+# The spelling of rocketmq-spark's documentation.
 _SPELLED: Mapping[str, Sequence[str]] = {
     READING: ("nameServer", "subExpression", "pullBatchSize", "pullTimeout"),
     WRITING: ("nameServer",),
@@ -69,7 +69,8 @@ KAFKA_CLIENT = "kafka."
 
 
 def ours(key: str, what: str) -> str:
-    """The name here of an option that another connector calls ``key``, else ``key``; in lower case.
+    """The name of this connector's option for another connector's option ``key``, else ``key`` itself; in
+    lower case.
 
     Args:
         what: ``READING`` or ``WRITING``.
@@ -83,7 +84,7 @@ def unknown(key: str, what: str, known: Sequence[str]) -> str:
 
     Args:
         what: ``READING`` or ``WRITING``.
-        known: the names that exist.
+        known: the names of all options.
     """
     instead = _INSTEAD.get(key.lower())
     if instead is None and key.lower().startswith(KAFKA_CLIENT):

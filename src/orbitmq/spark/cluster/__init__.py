@@ -1,1 +1,1 @@
-"""The cluster as Spark sees it: connections, routes, offsets, and places such as "earliest" or a time."""
+"""Spark's view of a cluster: connections, routes, offsets, and places such as "earliest" or a time."""

@@ -1,4 +1,4 @@
-"""A cluster as one Spark process sees it: routes and offsets."""
+"""Routes and offsets of a cluster, for one Spark process."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from orbitmq.wire.headers.offset import (
 )
 from orbitmq.wire.headers.pull import PullMessageRequest
 
-# A broker that did not answer is asked again after 1 s, then 2 s, 4 s, and so on up to this.
+# A broker that did not answer is asked again after 1 s, then 2 s, 4 s, and so on up to the longest pause.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 15.0
-# Between tries of one call.
+# Pauses between the tries of one call.
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 0.5
 PROBE_TIMEOUT_MS = 2_000
@@ -42,24 +42,24 @@ SUBSCRIPTION_IN_HEADER = 4  # PullSysFlag: the filter travels with the request
 
 T = TypeVar("T")
 
-# What is wrong with a topic that has no queues now.
+# The error of a topic that has no queues at present.
 Missing: TypeAlias = UnreachableError | TopicNotFoundError
 
 _BUSY_CODES = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
 )
-# In the settings of a master.
+# Lines in the settings of a master.
 _MASTER_LINES = frozenset({b"brokerRole=ASYNC_MASTER", b"brokerRole=SYNC_MASTER"})
 
 
 class RetryWindow:
-    """How long failures in a row may last, with pauses that grow from 20 ms to half a second.
+    """The time limit of consecutive failures, with pauses that grow from 20 ms to half a second.
 
-    The time begins with the first failure after a success, not when the object is made: what Spark does with
-    rows meanwhile does not count.
+    The time begins with the first failure after a success, not with the object's creation, so that the time
+    for which Spark handles rows does not count.
 
     Args:
-        limit_ms: how long to go on trying.
+        limit_ms: the time limit.
     """
 
     def __init__(self, limit_ms: int) -> None:
@@ -71,7 +71,7 @@ class RetryWindow:
 
     @property
     def is_over(self) -> bool:
-        """Whether failures have lasted for the limit."""
+        """Whether the failures have lasted for the limit."""
         return self._end is not None and self._clock.monotonic() >= self._end
 
     @property
@@ -80,7 +80,7 @@ class RetryWindow:
         return 0.0 if self._end is None else self._clock.monotonic() - (self._end - self._limit_s)
 
     def succeeded(self) -> None:
-        """Note a success: the next failure begins a new limit."""
+        """Note a success: the next failure starts the limit anew."""
         self._end = None
         self._failures = 0
 
@@ -94,7 +94,7 @@ class RetryWindow:
 
 
 class _Silence(NamedTuple):
-    """A broker that did not answer: the error, and the time until which it is not asked again."""
+    """A broker that did not answer: the error, and the end of the time without requests."""
 
     error: UnreachableError
     failures: int
@@ -106,8 +106,8 @@ class Brokers:
 
     Args:
         name_servers: addresses, asked in order until one answers.
-        timeout_ms: for one answer.
-        routes: routes of topics from another process of the query, so that name servers need not be asked.
+        timeout_ms: time limit of one answer.
+        routes: routes of topics from another process of the query, which replace requests to name servers.
         identity: keys and TLS of the requests; those of the environment by default.
     """
 
@@ -133,7 +133,7 @@ class Brokers:
         timeout_ms: int | None = None,
         repeatable: bool = True,
     ) -> list[Command]:
-        """The answers to ``commands``, which travel together; see :func:`connections.ask`."""
+        """The answers to ``commands``, which are sent together; see :func:`connections.ask`."""
         return connections.ask(
             address,
             commands,
@@ -147,7 +147,7 @@ class Brokers:
         return Conversation(address, self._timeout_ms, allocate, self.identity)
 
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
-        """The queues of ``topic``, as :class:`Routes` knows or finds them."""
+        """The queues of ``topic``; see :meth:`Routes.route`."""
         return self._routes.route(topic, refresh=refresh)
 
     def routes_of(self, queues: Iterable[MessageQueue]) -> dict[str, QueueAddresses]:
@@ -155,7 +155,7 @@ class Brokers:
         return self._routes.of(queues)
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
-        """The topics whose whole name matches ``pattern``, as :class:`Routes` finds them."""
+        """The topics whose whole name matches ``pattern``; see :meth:`Routes.topics_like`."""
         return self._routes.topics_like(pattern)
 
     def readable(self, topics: Iterable[str], *, refresh: bool = False) -> dict[MessageQueue, str]:
@@ -163,7 +163,7 @@ class Brokers:
 
         Raises:
             UnreachableError: a topic has no readable queue, or no name server answers.
-            TopicNotFoundError: the name server does not know a topic.
+            TopicNotFoundError: the name servers do not have a topic.
             NotPermittedError: a topic can only be written.
         """
         wanted = tuple(topics)
@@ -175,10 +175,10 @@ class Brokers:
         return found
 
     def check_there(self, topic: str) -> None:
-        """Ask a broker whether a topic exists, when no name server has confirmed the known route.
+        """Ask a broker whether a topic exists, unless a name server has confirmed the known route.
 
         Raises:
-            TopicNotFoundError: the broker does not know it.
+            TopicNotFoundError: the broker does not have the topic.
         """
         route = self.route(topic)
         queue = min(route.readable, default=None)
@@ -200,18 +200,20 @@ class Brokers:
         """Check that the permission of a topic with a known route allows reading.
 
         Raises:
-            NotPermittedError: it does not; the text has the command that changes the permission.
+            NotPermittedError: it does not allow reading; the text has the command that changes the
+                permission.
         """
         route = self._routes.known().get(topic)
         if route is not None and not route.readable and not route.may_read:
             raise NotPermittedError(self._permission_text(topic, route, "can only be written"))
 
     def check_may_write(self, topic: str) -> None:
-        """The same for writing. A slave that acts for its master takes no messages only for a while.
+        """Check that the permission of a topic allows writing. A topic with acting masters passes, since
+        these refuse messages only for a while.
 
         Raises:
-            NotPermittedError: no broker takes messages, and one of them is a master.
-            UnreachableError: no broker says whether it is a master.
+            NotPermittedError: no broker accepts messages, and one of them is a master.
+            UnreachableError: no broker answers whether it is a master.
         """
         route = self.route(topic)
         if route.writable or route.may_write or not route.masters:
@@ -229,9 +231,10 @@ class Brokers:
     def readable_where_possible(
         self, topics: Iterable[str], *, refresh: bool = False
     ) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
-        """:meth:`readable` of the topics that have queues now, and what is wrong with the others, by name.
+        """:meth:`readable` for the topics that have queues at present, and the errors of the other topics, by
+        name.
 
-        A topic is not there when the name servers have removed all of its brokers, as these were silent for
+        A topic has no queues if the name servers have removed all its brokers, because they were silent for
         too long.
 
         Raises:
@@ -251,14 +254,14 @@ class Brokers:
         return found, missing
 
     def is_master(self, topic: str, address: str) -> bool:
-        """Whether the broker at ``address`` is a master: messages of ``topic`` that a master lacks are gone.
+        """Whether the broker at ``address`` is a master: messages of ``topic`` that a master lacks are lost.
 
-        Name servers show a slave that acts for a lost master in its place, without write permission. They
-        show a master without write permission in the same way, so such a broker is asked. So is a broker
-        whose route no name server has confirmed: it may have become a slave meanwhile.
+        Name servers list an acting master in the place of a lost master, without write permission. A master
+        without write permission looks the same, so such a broker is asked. A broker whose route no name
+        server has confirmed is asked, too, since it may have become a slave meanwhile.
 
         Raises:
-            UnreachableError: it does not answer.
+            UnreachableError: the broker does not answer.
         """
         route = self.route(topic)
         if address not in route.masters:
@@ -266,14 +269,15 @@ class Brokers:
         if self._routes.is_fresh(topic) and address in route.writable.values():
             return True
         (answer,) = self.ask(address, [Command(RequestCode.GET_BROKER_CONFIG)])
-        # The answer is no Java properties file: RocketMQ escapes nothing, and Windows paths have backslashes.
+        # The settings are not parsed as a Java properties file: RocketMQ escapes nothing, and Windows paths
+        # have backslashes.
         return not _MASTER_LINES.isdisjoint(answer.body.splitlines())
 
     def another_answers(self, topics: Iterable[str], broker_name: str | None) -> bool:
-        """Whether any other broker than ``broker_name`` answers, of those in the routes of ``topics``.
+        """Whether any broker in the routes of ``topics`` answers, apart from ``broker_name``.
 
-        A busy one does not count, nor one for a topic that the name servers do not know any more. Routes that
-        are known count while no name server answers.
+        A busy broker does not count, nor does the broker of a topic that the name servers do not have. While
+        no name server answers, the known routes are used.
         """
         gone: set[str] = set()
         for topic in topics:
@@ -300,10 +304,10 @@ class Brokers:
     def offsets(
         self, queues: dict[MessageQueue, str], request: Callable[[MessageQueue], Command]
     ) -> dict[MessageQueue, int]:
-        """One offset per queue: the answers to ``request``, one round trip per broker, all side by side.
+        """One offset per queue: the answers to ``request``, one round trip per broker, all concurrently.
 
         Raises:
-            UnreachableError: a broker does not answer, or says that it is busy.
+            UnreachableError: a broker does not answer, or is busy.
             BrokerError: a broker answered with another error.
         """
         found, failures = self.offsets_where_possible(queues, request)
@@ -316,7 +320,7 @@ class Brokers:
     ) -> tuple[dict[MessageQueue, int], dict[str, UnreachableError]]:
         """The :meth:`offsets` from brokers that answer, and the errors of the others by address.
 
-        A broker that did not answer is left alone for a while, so that it does not hold up each call.
+        A broker that did not answer gets no requests for a while, so that it does not delay each call.
         """
         owners = by_address(queues)
         now = self._clock.monotonic()
@@ -374,17 +378,17 @@ class Brokers:
 
 
 def max_offset(queue: MessageQueue) -> Command:
-    """Ask for the offset after the last message."""
+    """A request for the offset after the last message."""
     return GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).command()
 
 
 def min_offset(queue: MessageQueue) -> Command:
-    """Ask for the offset of the first message that is still there."""
+    """A request for the offset of the first message that is still stored."""
     return GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id).command()
 
 
 def offset_at(queue: MessageQueue, timestamp_ms: int) -> Command:
-    """Ask for the first offset stored at or after a time."""
+    """A request for the offset of the first message stored at or after a time."""
     request = SearchOffsetByTimestampRequest(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER"
     )
@@ -392,7 +396,7 @@ def offset_at(queue: MessageQueue, timestamp_ms: int) -> Command:
 
 
 def committed_offset(queue: MessageQueue, group: str) -> Command:
-    """Ask for the offset that a consumer group has committed."""
+    """A request for the offset that a consumer group has committed."""
     request = QueryConsumerOffsetRequest(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
     )
@@ -400,7 +404,9 @@ def committed_offset(queue: MessageQueue, group: str) -> Command:
 
 
 def messages_at(queue: MessageQueue, offset: int, count: int, group: str) -> Command:
-    """Ask for up to ``count`` messages from ``offset`` on, whatever their tags; the group's place stays."""
+    """A request for up to ``count`` messages from ``offset`` on, whatever their tags; the group's offset
+    stays.
+    """
     request = PullMessageRequest(
         consumer_group=group,
         topic=queue.topic,
@@ -418,7 +424,7 @@ def messages_at(queue: MessageQueue, offset: int, count: int, group: str) -> Com
 
 
 def by_address(queues: dict[MessageQueue, str]) -> dict[str, list[MessageQueue]]:
-    """The queues of each broker, both in sorted order."""
+    """The queues of each broker; both brokers and queues are sorted."""
     owned: dict[str, list[MessageQueue]] = {}
     for queue in sorted(queues):
         owned.setdefault(queues[queue], []).append(queue)
@@ -426,7 +432,7 @@ def by_address(queues: dict[MessageQueue, str]) -> dict[str, list[MessageQueue]]
 
 
 def is_busy(code: int) -> bool:
-    """Whether the answer means that the same request may succeed later."""
+    """Whether the same request may succeed later, by the code of its answer."""
     return code in _BUSY_CODES
 
 

@@ -1,4 +1,4 @@
-"""The connections of one Spark process: kept between calls, opened again when the server closed them."""
+"""The connections of one Spark process: kept between calls, and opened again if the server closed them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.connection import Allocate
 from orbitmq.wire.refusals import error_of, refuses_user
 
-# Requests that travel together; the answers of one round are in memory at once.
+# Most requests that are sent together; their answers are in memory at the same time.
 MAX_PIPELINE = 256
-# Worker processes live long and a topic's brokers are few; more than this is a leak.
+# Workers live long and a topic has few brokers; more connections than this are a leak.
 MAX_CONNECTIONS = 64
 
-# Idle connections, the longest idle first. By process, since Spark forks: a child must not use its parent's.
+# Idle connections, the longest idle first. The key contains the process id, since Spark forks: a child must
+# not use its parent's connections.
 _idle: dict[tuple[int, str, Identity], BlockingConnection] = {}
 
 
@@ -32,18 +33,18 @@ def ask(
     identity: Identity = NOBODY,
     repeatable: bool = True,
 ) -> list[Command]:
-    """The answers to ``commands``, which travel together, in their order; error codes included.
+    """The answers to ``commands``, in their order and with any response code. The commands are sent together.
 
-    A server closes connections that were idle for long (120 s in RocketMQ), which shows only when the next
-    request is lost: a kept connection that breaks is replaced once.
+    A server closes connections that were idle for long (120 s in RocketMQ), which the client notices only
+    when the next request is lost: therefore a kept connection that breaks is replaced once.
 
     Args:
-        timeout_ms: for the connect, and for the answers to each group of requests.
-        identity: keys and TLS; a connection is kept for one identity.
-        repeatable: the server may get the requests twice. Without it a broken connection is an error.
+        timeout_ms: time limit of the connect, and of the answers to each group of requests.
+        identity: keys and TLS; connections are kept separately for each identity.
+        repeatable: whether the server may get the requests twice. If not, a broken connection is an error.
 
     Raises:
-        UnreachableError: there was no answer to at least one; the connection is given up.
+        UnreachableError: at least one command got no answer; the connection is given up.
         NotPermittedError: the server refuses the keys or the rights of this identity.
     """
     kept = _kept(address, identity)
@@ -78,17 +79,18 @@ def _exchange(connection: BlockingConnection, commands: Sequence[Command], timeo
 
 
 class Conversation:
-    """Requests to one server that are on their way while the answers to earlier ones are taken.
+    """Pipelined requests to one server: new requests are sent while answers to earlier ones arrive.
 
-    A connection is its own until :meth:`close`.
+    The connection is exclusive to this object until :meth:`close`.
 
     Args:
-        timeout_ms: for the connect, and for each answer.
-        allocate: memory for a long answer, of any content.
+        timeout_ms: time limit of the connect, and of each answer.
+        allocate: allocates memory for a long answer; its content may be undefined.
         identity: keys and TLS of the requests.
 
     Raises:
-        UnreachableError: no connection. Also by the methods, after which only :meth:`close` is of use.
+        UnreachableError: no connection. The methods raise it, too; afterwards only :meth:`close` may be
+            called.
     """
 
     def __init__(
@@ -108,16 +110,16 @@ class Conversation:
             raise UnreachableError(str(error)) from error
 
     def send(self, commands: Sequence[Command]) -> list[int]:
-        """Send requests, without waiting; returns the numbers under which their answers come."""
+        """Send requests without waiting; returns the numbers of their answers."""
         numbers = [self._connection.submit(command) for command in commands]
         self._on_their_way += len(numbers)
         self._turn(0.0)
         return numbers
 
     def receive(self) -> tuple[int, Command, Buffer]:
-        """The next answer, which may have an error code, and its body.
+        """The number of the next answer, the answer with any response code, and its body.
 
-        Answers may come in another order than the requests went.
+        Answers may arrive in another order than the requests were sent.
         """
         end = self._clock.monotonic() + self._timeout_s
         while not self._arrived:
@@ -139,7 +141,7 @@ class Conversation:
             raise UnreachableError(str(error)) from error
 
     def close(self) -> None:
-        """Keep the connection for the next call of this process, unless answers are still to come."""
+        """Keep the connection for the next call of this process, or close it if answers are still pending."""
         if self._on_their_way:
             self._connection.close()
         elif not self._connection.closed:
@@ -147,7 +149,7 @@ class Conversation:
 
 
 def _kept(address: str, identity: Identity) -> BlockingConnection | None:
-    """The identity's idle connection to ``address``, when there is one that the server has not closed."""
+    """The identity's idle connection to ``address``, if there is one that the server has not closed."""
     kept = _idle.pop((this_worker().host.pid, address, identity), None)
     return kept if kept is not None and kept.usable else None
 
@@ -163,6 +165,6 @@ def _keep(connection: BlockingConnection) -> None:
 
 
 def close_connections() -> None:
-    """Close every connection of this process that no call uses."""
+    """Close every idle connection of this process."""
     for key in [key for key in _idle if key[0] == this_worker().host.pid]:
         _idle.pop(key).close()

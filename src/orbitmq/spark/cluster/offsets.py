@@ -3,9 +3,10 @@
 The form is ``{"t":{topic:{broker:{queue:offset}}},"v":1}``: start inclusive, end exclusive, keys sorted, no
 negative numbers. Equal offsets must be equal text, or Spark runs empty batches for ever.
 
-What a batch reads must not depend on when and where it is read. So the end of a batch may hold, as ``"v":2``,
-``from`` (a table as ``t``: where the batch begins, in queues where the previous end does not tell) and ``n``
-(in how many tasks it is read). Spark keeps ends only: the place where a query begins is all in its ``from``.
+A batch must give the same rows whenever and wherever it is read. Therefore the end of a batch may also hold,
+as ``"v":2``, ``from`` (a table like ``t``: the begin of the batch in queues without a previous end) and ``n``
+(the number of tasks that read the batch). Spark stores only the ends of batches; ``from`` holds the begin of
+a query.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Offsets(Mapping[MessageQueue, int]):
 
     Args:
         table: the offsets.
-        begins: the begin of the batch that ends here, for queues where the previous end does not give it.
-        tasks: the number of tasks that read that batch; ``None``: not fixed.
+        begins: the begin of the batch that ends at these offsets, for queues without a previous end.
+        tasks: the number of tasks that read that batch; ``None`` if it is not fixed.
     """
 
     __slots__ = ("_table", "begins", "tasks")
@@ -70,11 +71,13 @@ class Offsets(Mapping[MessageQueue, int]):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is where a query began: no batch ends here, and Spark does not keep it."""
+        """Whether these offsets are the begin of a query: no batch ends here, and Spark does not
+        store them.
+        """
         return self.tasks is None and bool(self._table) and self.begins == self._table
 
     def as_first(self) -> Offsets:
-        """These offsets as the place where a query begins."""
+        """These offsets marked as the begin of a query."""
         return Offsets(self._table, begins=self._table)
 
     def to_json(self) -> dict[str, Any]:
@@ -91,10 +94,10 @@ class Offsets(Mapping[MessageQueue, int]):
 
     @classmethod
     def from_json(cls, value: Any) -> Offsets:
-        """Read what :meth:`to_json` made, in any order of keys.
+        """Read the dict of :meth:`to_json`, with its keys in any order.
 
         Raises:
-            OffsetError: another version, or not this form.
+            OffsetError: the value has another version or form.
         """
         if isinstance(value, dict) and isinstance(value.get("v"), int) and value["v"] > VERSION_WITH_BEGINS:
             raise OffsetError(
@@ -121,10 +124,10 @@ def _nested(table: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, 
 
 
 def queue_table(topics: Any) -> dict[MessageQueue, int]:
-    """A number for each queue out of ``{topic:{broker:{queue:number}}}``.
+    """The number of each queue, from ``{topic:{broker:{queue:number}}}``.
 
     Raises:
-        OffsetError: it has another form.
+        OffsetError: ``topics`` has another form.
     """
     table: dict[MessageQueue, int] = {}
     for topic, brokers in _entries(topics, "the topics"):
@@ -145,35 +148,40 @@ def _entries(value: Any, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def backlog(start: Offsets, end: Offsets) -> dict[MessageQueue, int]:
-    """Rows between two places, for the queues that have any. A queue whose begin is unknown begins at 0."""
+    """Number of rows between two offsets, for queues that have any. A queue with an unknown begin begins at
+    0.
+    """
     rows = {queue: offset - begin_of(start, end, queue) for queue, offset in end.items()}
     return {queue: count for queue, count in rows.items() if count > 0}
 
 
 def begin_of(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
-    """The first offset of the batch in a queue; 0 when neither its start nor its end names one."""
+    """The first offset of the batch in a queue; 0 if neither its start nor its end names one."""
     return end.begins.get(queue, start.get(queue, 0))
 
 
 def prorate(start: Offsets, end: Offsets, max_rows: int) -> Offsets:
-    """An end with at most ``max_rows`` rows after ``start``, shared among the queues by their backlog.
+    """The end of a batch with at most ``max_rows`` rows after ``start``, divided among the queues by their
+    backlog.
 
-    Every call with backlog moves on by ``min(max_rows, backlog)`` rows, so no batch is empty while there is
-    work. Each queue gets a row, beside a large backlog too; with more queues than rows they take turns.
+    Every call with a backlog advances by ``min(max_rows, backlog)`` rows, so no batch is empty while there is
+    work. Each queue gets at least one row, however large the backlog of others is; if there are more queues
+    than rows, the queues take turns.
     """
     waiting = backlog(start, end)
     total = sum(waiting.values())
     if total <= max_rows:
         return end
     if max_rows <= len(waiting):
-        # The total is larger by max_rows in the next batch, which begins behind the last queue of this one.
+        # The sum of all offsets grows by max_rows with this batch, so the next batch begins after this one's
+        # last queue.
         first, queues = start.total() % len(waiting), sorted(waiting)
         shares = dict.fromkeys([*queues[first:], *queues[:first]][:max_rows], 1)
     else:
         rest, total_rest = max_rows - len(waiting), total - len(waiting)
         shares = {queue: 1 + (count - 1) * rest // total_rest for queue, count in waiting.items()}
         left = max_rows - sum(shares.values())
-        # Rounding leaves fewer rows than there are queues: the largest remainders take one each.
+        # Rounding leaves fewer rows than there are queues: each of the largest remainders gets one.
         by_remainder = sorted(waiting, key=lambda q: (-((waiting[q] - 1) * rest % total_rest), q))
         for queue in by_remainder[:left]:
             shares[queue] += 1

@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as the options say it, before the brokers are asked."""
+"""The begin or end of a read, as the options name it, before brokers are asked for offsets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.cluster.offsets import Offsets, queue_table
 
-# Offsets that stand for a place, as with Spark's Kafka source.
+# Offsets that stand for a place, as in Spark's Kafka source.
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 
 
 class Start(Enum):
-    """A named place in every queue; ``GROUP`` is where the group of the option groupId stands."""
+    """A named place in every queue; ``GROUP`` is the committed offset of the group in option groupId."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -26,18 +26,19 @@ class Start(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset in each queue that is named, :data:`EARLIEST_OFFSET` or :data:`LATEST_OFFSET`."""
+    """An offset for each named queue; it may be :data:`EARLIEST_OFFSET` or :data:`LATEST_OFFSET`."""
 
     queues: Mapping[MessageQueue, int]
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first message that was stored then or later.
+    """In each queue, the first message that was stored at a time or later.
 
     Attributes:
-        at_ms: milliseconds since 1970, in all queues; ``None``: only in those that ``queues`` names.
-        queues: the time of single queues.
+        at_ms: the time for all queues, in milliseconds since 1970; ``None`` if only the queues in ``queues``
+            have one.
+        queues: the times of single queues.
     """
 
     at_ms: int | None
@@ -48,10 +49,10 @@ Place: TypeAlias = Start | AtOffsets | AtTime
 
 
 def offsets_of(text: str) -> Place:
-    """The value of startingOffsets or endingOffsets.
+    """Parse the value of startingOffsets or endingOffsets.
 
     Raises:
-        ValueError: the value is of another form; the text names the allowed ones.
+        ValueError: the value has another form; the text names the allowed forms.
     """
     stripped = text.strip()
     if not stripped.startswith("{"):
@@ -71,10 +72,10 @@ def offsets_of(text: str) -> Place:
 
 
 def times_of(text: str) -> Mapping[MessageQueue, int]:
-    """The value of startingOffsetsByTimestamp or endingOffsetsByTimestamp.
+    """Parse the value of startingOffsetsByTimestamp or endingOffsetsByTimestamp.
 
     Raises:
-        ValueError: it is not ``{topic:{broker:{queue:milliseconds}}}``.
+        ValueError: the value is not ``{topic:{broker:{queue:milliseconds}}}``.
     """
     try:
         value: Any = json.loads(text)
@@ -87,10 +88,10 @@ def times_of(text: str) -> Mapping[MessageQueue, int]:
 
 
 def queues_of(text: str) -> frozenset[MessageQueue]:
-    """The value of assign.
+    """Parse the value of the option assign.
 
     Raises:
-        ValueError: it is not ``{topic:{broker:[queue ids]}}``, or names no queue.
+        ValueError: the value is not ``{topic:{broker:[queue ids]}}``, or names no queue.
     """
     shape = 'is not {"topic":{"broker":[0,1]}}'
     try:

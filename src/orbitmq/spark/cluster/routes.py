@@ -1,4 +1,4 @@
-"""Routes of topics: from the name servers, and from memory while no name server answers."""
+"""Routes of topics: from the name servers, or from memory while no name server answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from orbitmq.spark.cluster import connections
 from orbitmq.spark.errors import UnreachableError
 from orbitmq.transport.identity import NOBODY, Identity
 
-# How long name servers have to answer when a known route could serve.
+# How long to wait for name servers if a known route could serve instead.
 KNOWN_ANSWER_MS = 2_000
-# How long known routes serve before silent name servers are asked again.
+# How long known routes serve before silent name servers get a request again.
 NAME_SERVER_PAUSE_S = 2.0
-# How long a known route serves after name servers said that they do not know its topic. A restarted name
-# server knows a topic again when its brokers have registered, which they do twice a minute.
+# How long a known route serves after name servers answered that they do not have its topic. A restarted name
+# server has no topic until its brokers have registered again, which they do twice a minute.
 UNKNOWN_TOPIC_S = 60.0
-# Routes that this process got, for times when no name server answers. Keys: name servers and topic; the
-# oldest are dropped first.
+# The routes that this process has received, for times when no name server answers. Keys: name servers and
+# topic; the oldest entries are dropped first.
 MAX_REMEMBERED = 10_000
 _remembered: dict[tuple[tuple[str, ...], str], QueueAddresses] = {}
 
@@ -37,9 +37,9 @@ class QueueAddresses:
     """The addresses of a topic's queues.
 
     Attributes:
-        readable: the address to read from, by queue: the master's, else a slave's.
-        writable: the master's address, by queue; a slave takes no messages.
-        masters: those of the addresses that name servers show as a master; see
+        readable: for each queue the address to read from: the master's, else a slave's.
+        writable: for each queue the master's address; slaves accept no messages.
+        masters: the addresses that name servers list as masters; see
             :meth:`orbitmq.spark.cluster.brokers.Brokers.is_master`.
         may_read, may_write: whether the topic's permission at any broker allows it.
     """
@@ -52,7 +52,8 @@ class QueueAddresses:
 
     def of(self, queues: Iterable[MessageQueue]) -> QueueAddresses:
         """The part of the route for a process that reads some queues: their addresses, and one queue of each
-        other broker, to ask whether that broker answers."""
+        other broker, which shows whether that broker answers.
+        """
         wanted = set(queues)
         shown = {queue.broker_name for queue in wanted}
         for queue in sorted(self.readable):
@@ -77,10 +78,10 @@ class QueueAddresses:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueAddresses:
-        """The route from :meth:`to_json`.
+        """The route from the result of :meth:`to_json`.
 
         Raises:
-            ValueError, KeyError, TypeError: it is no route.
+            ValueError, KeyError, TypeError: the value is no route.
         """
         readable, writable = (
             {MessageQueue(topic, broker, queue_id): at for topic, broker, queue_id, at in value[name]}
@@ -91,11 +92,11 @@ class QueueAddresses:
 
 @dataclass(slots=True)
 class _Known:
-    """A route, and whether it may still be used.
+    """A known route, and how long it may be used.
 
     Attributes:
-        is_fresh: a name server gave this route when it was asked last.
-        until: the end of the route's use without being fresh, by the monotonic clock.
+        is_fresh: whether the last request to the name servers returned this route.
+        until: how long a route that is not fresh may be used, in monotonic seconds.
     """
 
     route: QueueAddresses
@@ -104,7 +105,7 @@ class _Known:
 
 
 def forget_routes() -> None:
-    """Forget the routes that this process remembers."""
+    """Forget all routes of this process."""
     _remembered.clear()
 
 
@@ -112,8 +113,8 @@ class Routes:
     """Asks name servers for routes. Not thread-safe.
 
     Args:
-        addresses: of name servers, asked in order until one answers.
-        timeout_ms: for an answer.
+        addresses: addresses of the name servers, which are asked in order until one answers.
+        timeout_ms: time limit of one answer.
         known: routes of topics from another process of the query.
         identity: keys and TLS of the requests.
     """
@@ -135,7 +136,7 @@ class Routes:
 
     @property
     def servers(self) -> str:
-        """The name servers as text, for an option or a command."""
+        """The addresses of the name servers as text, for an option or a command."""
         return ";".join(self._addresses)
 
     def known(self) -> dict[str, QueueAddresses]:
@@ -143,11 +144,11 @@ class Routes:
         return {topic: known.route for topic, known in self._known.items()}
 
     def is_fresh(self, topic: str) -> bool:
-        """Whether a name server gave the route of a topic when it was asked last."""
+        """Whether the last request to the name servers returned the route of a topic."""
         return self._known[topic].is_fresh
 
     def refused(self, topic: str) -> None:
-        """Note that a broker does not know the topic: a route that is not fresh serves no longer."""
+        """Note that a broker does not have the topic: a route that is not fresh must not be used any more."""
         known = self._known.get(topic)
         if known is not None and not known.is_fresh:
             known.until = float("-inf")
@@ -155,12 +156,12 @@ class Routes:
     def route(self, topic: str, *, refresh: bool = False) -> QueueAddresses:
         """The route of ``topic``, from the first name server that answers; remembered until refreshed.
 
-        A known route serves while no name server answers. It serves for :data:`UNKNOWN_TOPIC_S` when they do
-        not know the topic, unless its broker says that there is no such topic.
+        A known route is used while no name server answers. If the name servers do not have the topic, it is
+        used for :data:`UNKNOWN_TOPIC_S`, unless the topic's broker does not have the topic, either.
 
         Raises:
-            TopicNotFoundError: no name server that answers knows the topic.
-            UnreachableError: no name server gives a usable answer.
+            TopicNotFoundError: no name server that answers has the topic.
+            UnreachableError: no name server returns a usable answer.
         """
         known = self._known.get(topic)
         if known is not None and not refresh:
@@ -200,7 +201,7 @@ class Routes:
         )
 
     def learn(self, topic: str, route: QueueAddresses) -> QueueAddresses:
-        """Remember the route that a name server gave."""
+        """Remember a route that a name server returned."""
         self._known[topic] = _Known(route, is_fresh=True)
         _remembered.pop((self._addresses, topic), None)
         while len(_remembered) >= MAX_REMEMBERED:
@@ -216,12 +217,12 @@ class Routes:
         return {topic: self._known[topic].route.of(of) for topic, of in owned.items() if topic in self._known}
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
-        """The topics whose whole name matches, sorted; retry, dead letter and system topics only by name.
+        """The topics whose whole name matches, sorted, without retry, dead letter and system topics.
 
-        Known names serve as known routes do.
+        While no name server answers, the known names are used.
 
         Raises:
-            UnreachableError: no name server gives a usable answer.
+            UnreachableError: no name server returns a usable answer.
         """
         now = self._clock.monotonic()
         if self._names is None or now >= self._asks_at:
@@ -237,7 +238,7 @@ class Routes:
                     raise
             else:
                 self._names = tuple(found.topic_list) if found is not None else ()
-        # A restarted name server does not list every topic yet.
+        # A restarted name server does not list every topic yet, so topics with a usable route are added.
         names = {*(self._names or ()), *(topic for topic, known in self._known.items() if now < known.until)}
         wanted = re.compile(pattern)
         return tuple(
@@ -251,11 +252,11 @@ class Routes:
         )
 
     def _answer_ms(self, *, known: bool) -> int:
-        """How long to wait for name servers: shorter when a known route could serve."""
+        """How long to wait for name servers: shorter if a known route could serve instead."""
         return min(self._timeout_ms, KNOWN_ANSWER_MS) if known else self._timeout_ms
 
     def _outcome(self, inquiry: Inquiry[T]) -> T | None:
-        """The name servers' answer; ``None``: those that answer do not know the topic."""
+        """The name servers' answer; ``None`` if the ones that answer do not have the topic."""
         for address, timeout_ms in inquiry:
             try:
                 (answer,) = connections.ask(address, [inquiry.command()], timeout_ms, identity=self._identity)
@@ -278,7 +279,7 @@ class Routes:
         return f"create it with `orbitmq topic create {topic} -n '{self.servers}'`, or correct its name"
 
     def _know_no_broker(self) -> bool:
-        """Whether no broker has registered: the name servers were started a moment ago and know no topic."""
+        """Whether no broker has registered: the name servers were just started and have no topics yet."""
         inquiry = cluster_inquiry(
             self._addresses,
             now_ms=lambda: self._clock.monotonic() * 1000,
@@ -292,7 +293,7 @@ class Routes:
 
 
 def queue_addresses(route: TopicRoute) -> QueueAddresses:
-    """The addresses for reading and writing each queue, from the protocol's route."""
+    """The addresses for reading and writing each queue, from the client's route."""
     readers = {name: found[0] for name in route.addresses if (found := route.reader(name)) is not None}
     masters = {name: address for name in route.addresses if (address := route.master(name)) is not None}
     return QueueAddresses(

@@ -1,7 +1,8 @@
 """The first message of a queue that was stored at a time or later, whatever the broker's version.
 
-Brokers search by time, but RocketMQ 4.9 answers with the nearest message, or any one of the same millisecond,
-and with the last one when all are older. So each answer is checked, and we search ourselves when it is wrong.
+Brokers can search by time, but RocketMQ 4.9 returns the nearest message, or any message of the same
+millisecond, and the last message if all are older. Therefore each answer is checked, and if it is wrong, a
+binary search follows here.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from orbitmq.wire.headers.pull import PullMessageResponse
 
 @dataclass(slots=True)
 class _Search:
-    """One queue: the answer is from ``low`` to ``high``, both included."""
+    """The search in one queue: the result is an offset from ``low`` to ``high``, both included."""
 
     at_ms: int
     low: int
     high: int
 
     def saw(self, offset: int, stored_ms: int | None) -> None:
-        """A message's time; ``None``: it was just deleted, which makes it too old."""
+        """Use a message's store time; ``None`` for a message that was just deleted, which counts as
+        too old.
+        """
         if stored_ms is not None and stored_ms >= self.at_ms:
             self.high = min(self.high, offset)
         else:
@@ -44,7 +47,7 @@ class TimeSearch:
     """Searches queues by time.
 
     Args:
-        group: the consumer group in the requests.
+        group: the consumer group named in the requests.
     """
 
     def __init__(self, brokers: Brokers, group: str) -> None:
@@ -58,11 +61,12 @@ class TimeSearch:
         first: Mapping[MessageQueue, int],
         last: Mapping[MessageQueue, int],
     ) -> dict[MessageQueue, int]:
-        """The offset of that message in each queue of ``times_ms``; the queue's end when all are older.
+        """The offset of that message in each queue of ``times_ms``; the queue's end if all messages are
+        older.
 
         Args:
-            queues: the address of the broker that is asked about each queue.
-            first, last: where each queue begins and ends.
+            queues: for each queue, the address of its broker.
+            first, last: the first and the next offset of each queue.
 
         Raises:
             UnreachableError, BrokerError: as with :meth:`orbitmq.spark.cluster.brokers.Brokers.offsets`.
@@ -75,7 +79,7 @@ class TimeSearch:
             if first[queue] < last[queue]
         }
         guesses = {queue: max(search.low, told[queue]) for queue, search in searches.items()}
-        # If the broker is right, these two messages prove it.
+        # If the broker's answer is right, these two messages prove it.
         self._look(set(guesses.items()), owners, searches)
         self._look({(queue, guess - 1) for queue, guess in guesses.items()}, owners, searches)
         while open_ones := {queue: search for queue, search in searches.items() if not search.is_over}:
@@ -89,7 +93,7 @@ class TimeSearch:
         owners: Mapping[MessageQueue, str],
         searches: Mapping[MessageQueue, _Search],
     ) -> None:
-        """Give the searches the store times of some messages."""
+        """Request the store times of some messages, for the searches."""
         inside = {
             queue: offset for queue, offset in places if searches[queue].low <= offset < searches[queue].high
         }
@@ -100,11 +104,11 @@ class TimeSearch:
 
 
 def _time_of(answer: Command, offset: int, address: str) -> int | None:
-    """The store time in an answer; ``None``: the message is gone, or is being removed.
+    """The store time in an answer; ``None`` if the message is deleted, or is being deleted.
 
     Raises:
-        UnreachableError: the broker is busy, or a slave that is behind: the message may well be there.
-        BrokerError: it refuses.
+        UnreachableError: the broker is busy, or is a slave that is behind: the message may still exist.
+        BrokerError: the broker refuses.
     """
     if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
         return stored_ms(answer)
@@ -118,7 +122,7 @@ def _time_of(answer: Command, offset: int, address: str) -> int | None:
 
 
 def stored_ms(answer: Command) -> int | None:
-    """The store time of the first message in the answer to a pull; ``None``: it has no message."""
+    """The store time of the first message in the answer to a pull; ``None`` if the answer has no message."""
     if answer.code != ResponseCode.SUCCESS:
         return None
     try:

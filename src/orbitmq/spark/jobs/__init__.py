@@ -1,6 +1,6 @@
-"""Jobs over topics and archives: what ``orbitmq spark`` does, as functions for notebooks and pipelines.
+"""Jobs over topics and archives: the commands of ``orbitmq spark`` as functions for notebooks and pipelines.
 
-Each job is imported when it is first used.
+Each job's module is imported on first use.
 """
 
 from __future__ import annotations

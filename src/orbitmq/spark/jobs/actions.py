@@ -1,4 +1,4 @@
-"""Runs a Spark action: shows its progress, and makes its errors one line."""
+"""Runs a Spark action, shows its progress, and turns its errors into one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing and reading the Parquet files of an archive. Runs in Spark's workers, and without Spark."""
+"""Writing and reading the Parquet files of an archive. Used in Spark's workers, and without Spark."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from orbitmq.spark.schema import BROKER
 
 T = TypeVar("T")
 
-# Key of the footer's entry that says what the file holds.
+# Key of the footer's entry that describes the content of the file.
 FOOTER = b"orbitmq"
 FOOTER_VERSION = 1
 # Columns that every file has: the queue and the offset of each message, and the fields of the file's name.
 PLACE_COLUMNS = (names.TOPIC, BROKER, names.QUEUE_ID, names.QUEUE_OFFSET, names.STORE_TIMESTAMP)
-# Columns with few values, which get a dictionary; for the others it costs more than it saves.
+# Columns with few distinct values, which get a dictionary; in other columns a dictionary costs more than it
+# saves.
 DICTIONARIES = (names.TOPIC, BROKER, names.TAGS, f"{names.PROPERTIES}.key_value.key")
-# Bytes of a file in memory while it is written; while it is encoded there is a second copy.
+# Bytes of a row group, which is in memory until it is written, and twice while it is encoded.
 ROW_GROUP_BYTES = 16 << 20
 UNFINISHED = f"{OWN_FOLDER}/unfinished"
 
@@ -59,8 +60,8 @@ class _Open:
 class ArchiveWriter:
     """Writes record batches into an archive: a new file for each queue, day and gap.
 
-    A file gets its name when it is complete. The same rows give the same name, so an attempt that is repeated
-    replaces the files of the attempt before.
+    A file gets its name when it is complete. The same rows give the same name, so a repeated attempt replaces
+    the files of the previous one.
 
     Args:
         folder: the archive.

@@ -21,7 +21,7 @@ NOT_SHOWN = "is in the archive, but the name servers do not show it"
 
 
 class LeftOut(NamedTuple):
-    """A broker or a topic whose queues a run leaves out, and the reason."""
+    """A broker or a topic that a run leaves out, and the reason."""
 
     broker: str | None
     topic: str | None
@@ -29,11 +29,11 @@ class LeftOut(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The broker, or the topic, as a sentence names it."""
+        """The broker or the topic, as a sentence names it."""
         return self.broker or f"topic {self.topic}"
 
     def as_json(self) -> dict[str, str | None]:
-        """The fields that all commands have; no broker was asked, so there is no address."""
+        """The fields of the JSON that all commands have for it; the address is unknown."""
         return self._asdict() | {"address": None}
 
 
@@ -42,12 +42,12 @@ class ArchiveState:
     """The begin and the end of a run.
 
     Attributes:
-        archived: the offset behind the last archived message of each queue, by the names of files.
+        archived: the offset after the last archived message of each queue, from the names of the files.
         ends: the present ends of queues whose brokers answer.
         begins: the offsets at which the run begins in these queues.
         left_out: the brokers and topics whose queues are not among ``ends``.
-        not_shown: brokers that have messages in the archive and are not in the routes of these topics any
-            more: they are either away or retired.
+        not_shown: brokers with messages in the archive that are missing from the routes of these topics: they
+            are either away or retired.
     """
 
     archived: Mapping[MessageQueue, int]
@@ -68,7 +68,9 @@ class ArchiveState:
 
     @property
     def resume(self) -> Offsets | None:
-        """The begin of a run without a checkpoint, by the names of files; ``None``: there are no files."""
+        """The begin of a run without a checkpoint, from the names of the files; ``None`` if there are no
+        files.
+        """
         return Offsets({**self.begins, **self.archived}) if self.archived else None
 
     @property
@@ -80,13 +82,13 @@ class ArchiveState:
 
 
 def look(job: ArchiveJob, *, patient: bool = True) -> ArchiveState:
-    """Ask the brokers; needs no Spark.
+    """Ask the brokers for the state; needs no Spark.
 
     Args:
-        patient: wait for each broker (``offsetTimeout``, 60 s), not only until one answers.
+        patient: wait for every broker (``offsetTimeout``, 60 s), not only for the first answer.
 
     Raises:
-        TopicNotFoundError: no name server knows a topic, and the archive has no messages of it.
+        TopicNotFoundError: no name server has a topic, and the archive has no messages of it.
         UnreachableError: no broker answers.
     """
     positions = Positions(read_options(job.read_options()))
@@ -117,7 +119,7 @@ def check_topics(job: ArchiveJob) -> None:
     """Check that a run can begin, as soon as one broker answers. Errors as with :func:`look`."""
     told = Positions(read_options(job.read_options())).where_in_time(max_offset, every_broker=False)
     if told.missing:
-        # The archive is listed only then, as that takes a while in an object store.
+        # The archive is listed only in this case, since that takes a while in an object store.
         _check_missing(told, _archived(job))
 
 
@@ -129,4 +131,4 @@ def _archived(job: ArchiveJob) -> dict[MessageQueue, int]:
 def _check_missing(told: KnownOffsets, archived: Mapping[MessageQueue, int]) -> None:
     for topic, error in told.missing.items():
         if not any(queue.topic == topic for queue in archived):
-            raise error  # the topic was never there: the name may be wrong
+            raise error  # the topic never existed: the name may be wrong

@@ -1,8 +1,8 @@
-"""The layout of an archive, and finding gaps and doubles by the names of its files. Does no I/O.
+"""The layout of an archive, and the search for gaps and doubles by the names of its files. Does no I/O.
 
 A file is ``topic=<topic>/date=<day>/<broker>-<queue>-<first>-<last>.parquet`` and holds each message of one
-queue from offset ``first`` to ``last``, both included, all stored on that day (UTC). So the names alone show
-whether messages are missing between two files, and whether some are there twice.
+queue from offset ``first`` to ``last``, both included, all stored on that day (UTC). Therefore the names
+alone show whether messages are missing between two files, and whether messages are archived twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ArchiveFile(NamedTuple):
 
 
 def parse_path(path: str) -> ArchiveFile | None:
-    """The file at ``path``, relative to the archive's folder; ``None``: not one of an archive's."""
+    """The file at ``path``, relative to the archive's folder; ``None`` if it is not an archive's file."""
     match = _PATH.fullmatch(path)
     if match is None or int(match["first"]) > int(match["last"]):
         return None
@@ -70,10 +70,10 @@ class QueueContent:
     """The content of an archive for one queue.
 
     Attributes:
-        first, last: its first and last offset, both included.
-        rows: the number of different messages.
-        gaps: offsets that no file has, as first and last.
-        doubled: files that hold offsets which another file holds too.
+        first, last: the first and the last archived offset, both included.
+        rows: the number of distinct messages.
+        gaps: ranges of offsets that no file has, as first and last.
+        doubled: files with offsets that another file has, too.
     """
 
     queue: MessageQueue
@@ -86,22 +86,24 @@ class QueueContent:
 
     @property
     def missing(self) -> int:
-        """How many messages are missing between the first and the last."""
+        """Number of messages missing between the first and the last."""
         return sum(last - first + 1 for first, last in self.gaps)
 
     @property
     def complete(self) -> bool:
-        """Whether each message from the first to the last is there once."""
+        """Whether each message from the first to the last is archived exactly once."""
         return not self.gaps and not self.doubled
 
 
 def contents(files: Iterable[ArchiveFile]) -> list[QueueContent]:
-    """The content of each queue by the names of files, in order."""
+    """The content of each queue, from the names of the files, in order."""
     return [_content(queue, owned) for queue, owned in sorted(by_queue(files).items())]
 
 
 def by_queue(files: Iterable[ArchiveFile]) -> Mapping[MessageQueue, Sequence[ArchiveFile]]:
-    """The files of each queue by their first offset; of two that begin together the longer one first."""
+    """The files of each queue in order of their first offset; of two with the same first offset, the longer
+    one first.
+    """
     found: defaultdict[MessageQueue, list[ArchiveFile]] = defaultdict(list)
     for file in files:
         found[file.queue].append(file)
@@ -122,7 +124,7 @@ def _content(queue: MessageQueue, files: Sequence[ArchiveFile]) -> QueueContent:
 
 
 def redundant(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
-    """Files whose offsets are all in one other file, left over from a merge or an earlier attempt."""
+    """Files whose offsets are all in one other file: left over from a merge or an earlier attempt."""
     found: list[ArchiveFile] = []
     for owned in by_queue(files).values():
         last = -1
@@ -134,13 +136,13 @@ def redundant(files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
 
 
 def resume_at(files: Iterable[ArchiveFile]) -> dict[MessageQueue, int]:
-    """The offset behind the last archived message of each queue, by names alone."""
+    """The offset after the last archived message of each queue, from the names alone."""
     return {content.queue: content.last + 1 for content in contents(files)}
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files that follow each other and are merged into one."""
+    """Consecutive files that are to be merged into one."""
 
     parts: tuple[ArchiveFile, ...]
 
@@ -150,7 +152,7 @@ class Merge:
 
 
 def plan_merges(sizes: Mapping[ArchiveFile, int], target_bytes: int) -> list[Merge]:
-    """Which files to merge so that they come near ``target_bytes``; only those of one queue and day.
+    """The merges that bring files near ``target_bytes``; only files of one queue and day are merged.
 
     Args:
         sizes: bytes of each file. Redundant files are skipped.

@@ -1,7 +1,8 @@
 """The format ``rocketmq_archive``: a stream whose tasks write Parquet files and whose rows name these files.
 
-The offsets of a batch are fixed in Spark's offset log before it is read, and the name of a file is made of
-the offsets in it: so each message is in one file, however often a batch is interrupted and repeated.
+The offsets of a batch are fixed in Spark's offset log before the batch is read, and the name of a file
+contains the file's offsets: so each message is in one file, however often a batch is interrupted and
+repeated.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ _SCHEMA = "path string, rows bigint, size_bytes bigint, first_store_ms bigint, l
 _ARROW = pa.schema(
     [("path", pa.string()), *((name, pa.int64()) for name in WrittenFile._fields if name != "path")]
 )
-# Options of this format beside those of rocketmq, in lower case as Spark gives them.
+# Options of this format in addition to those of rocketmq, in lower case as Spark passes them.
 FOLDER, OWNER, CODEC = "archivefolder", "archiveowner", "archivecodec"
-# The begin of a run without a checkpoint, and its end, as offsets that the job got from the brokers.
+# The begin of a run without a checkpoint, and the run's end, as offsets that the job got from the brokers.
 BEGINS, ENDS = "archivebegins", "archiveends"
 
 
 def archive_schema(options: ReadOptions) -> StructType:
-    """The columns of the files: the wanted ones, and those with the queue and the offset."""
+    """The columns of the files: the requested ones, and those with the queue and the offset."""
     asked = message_schema(options.columns, properties=options.properties).fieldNames()
     wanted = [*PLACE_COLUMNS, *(name for name in asked if name not in PLACE_COLUMNS)]
     return message_schema(wanted, properties=options.properties)
 
 
 class ArchiveSource(DataSource):  # type: ignore[misc]
-    """Writes topics into an archive while it is read as a stream of :class:`WrittenFile`."""
+    """Writes topics into an archive while Spark reads it as a stream of :class:`WrittenFile`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -68,7 +69,7 @@ class ArchiveSource(DataSource):  # type: ignore[misc]
 
 
 def _stream_reader() -> Any:
-    """The class that reads streams with this version of Spark."""
+    """The class of stream readers for the installed version of Spark."""
     if versions.HAS_READ_LIMITS:
         return import_module("orbitmq.spark.read.stream_reader").StreamReader
     return import_module("orbitmq.spark.read.older_stream_reader").OlderStreamReader
@@ -80,7 +81,7 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, own: Mapping[str, str]) -> None:
         super().__init__(options, archive_schema(options))
         self._own_options = dict(own)
-        # Files with new messages would get the names of files with old ones.
+        # A queue that lost its end would give files with new messages the names of files with old ones.
         self._stream.refuse_lost_ends("an archive holds each offset once: archive to another folder")
         if ENDS in own:
             self._stream.end_at(Offsets.from_json(json.loads(own[ENDS])))
@@ -90,12 +91,12 @@ class ArchiveReader(_stream_reader()):  # type: ignore[misc]
         begins = self._own_options.get(BEGINS)
         if begins is None:
             return super().initialOffset()  # type: ignore[no-any-return]
-        # Queues of brokers that are away now belong to it, too: they go on when the brokers come back.
+        # The begin includes queues of brokers that are away: they continue when the brokers come back.
         return Offsets.from_json(json.loads(begins)).as_first().to_json()
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
-        """Do nothing: the job fixes the end of the run, as some versions of Spark do not call this."""
+        """Do nothing: the job fixes the end of the run, since some versions of Spark do not call this."""
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,6 @@
-"""The job ``archive``: topics as Parquet files, each message in one of them, whatever is killed meanwhile."""
+"""The job ``archive``: topics as Parquet files, each message in exactly one file, whichever process is killed
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 WAIT_SECONDS = 60.0
-# Options for the begin of an archive; without them it begins at the first messages.
+# Options for the begin of an archive; without them it begins at the oldest messages.
 _STARTS = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
 
 
@@ -48,13 +50,13 @@ class ArchiveJob:
         to: the archive's folder, a path or a URI.
         table_format: ``parquet``, ``delta`` or ``iceberg``.
         table: name of the Iceberg table, as ``catalog.namespace.table``.
-        columns: the columns to keep; empty: all of the format ``rocketmq``, and the properties.
+        columns: the columns to keep; empty: all columns of the format ``rocketmq``, and the properties.
         properties: ``map``, ``raw`` or ``none``.
         codec: the compression of the Parquet columns.
         trigger: the time between two writes of a continuous archive, in Spark's form.
-        skip_lost: go on when messages are gone before they were archived.
+        skip_lost: continue if messages were deleted before they were archived.
         checkpoint: the folder for Spark's progress; empty: a folder in the archive. An archive in an object
-            store needs another one when this Spark has no file system for that store.
+            store needs another folder if this Spark has no file system for that store.
         options: further options of the format ``rocketmq``.
     """
 
@@ -73,13 +75,13 @@ class ArchiveJob:
 
     @property
     def owner(self) -> str:
-        """The name of the job in the archive's own folder; another set of topics is another job."""
+        """The name of the job in the archive's own folder; a different set of topics is a different job."""
         digest = hashlib.blake2b(",".join(sorted(self.topics)).encode(), digest_size=6)
         return f"archive-{digest.hexdigest()}"
 
     @property
     def checkpoint_name(self) -> str:
-        """The name of the checkpoint in its folder, which other archives may use too."""
+        """The name of the checkpoint in its folder, which other archives may share."""
         if not self.checkpoint:
             return self.owner
         return f"{self.owner}-{hashlib.blake2b(self.to.encode(), digest_size=6).hexdigest()}"
@@ -114,7 +116,7 @@ def plan(job: ArchiveJob) -> Report:
 
 
 def _note_left_out(report: Report, found: ArchiveState) -> None:
-    """Note the brokers and topics that the run left out: the archive lacks what they have."""
+    """Report the brokers and topics that the run left out, whose messages the archive lacks."""
     report.ok = not found.left_out
     report.facts["left_out"] = [one.as_json() for one in found.left_out]
     report.facts["not_shown"] = [one.as_json() for one in found.not_shown]
@@ -125,9 +127,9 @@ def check(job: ArchiveJob) -> None:
     """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
-        JobError: the folder cannot be written to, or is of another format, or a package is missing.
-        TopicNotFoundError: there is no such topic.
-        UnreachableError: no name server answers, or no broker.
+        JobError: the folder is not writable or has another format, or a package is missing.
+        TopicNotFoundError: a topic does not exist.
+        UnreachableError: no name server or no broker answers.
     """
     folder = Folder(job.to)
     open_table(job.table_format, folder, job.table)
@@ -144,19 +146,19 @@ def archive(
     progress: Progress = silent,
     archived: Callable[[int], None] = lambda messages: None,
 ) -> Report:
-    """Archive all messages that the topics have now, or go on until interrupted.
+    """Archive all messages that the topics have now, or with ``continuous`` until an interruption.
 
-    A program ends it by stopping its query, which is among ``spark.streams.active``.
+    A program ends a continuous job by stopping its query, which is among ``spark.streams.active``.
 
-    A job that was killed goes on where it was: no message is written twice, and none is left out. Queues of
-    brokers that do not answer are archived by the next run, or later by this one when it is continuous; the
+    A killed job resumes at the point where it stopped: it writes no message twice and leaves none out. Queues
+    of brokers that do not answer are archived by the next run, or later by this one if it is continuous; the
     report names them, and is not ``ok``.
 
     Args:
         archived: called after each batch with the number of messages that this run has archived.
 
     Raises:
-        JobError: it cannot go on; the text is one line.
+        JobError: the job cannot continue; the text is one line.
     """
     folder = Folder(job.to)
     table = open_table(job.table_format, folder, job.table)
@@ -188,9 +190,9 @@ def archive(
 
 
 class _Waits:
-    """Says once a minute which brokers do not answer, while nothing is archived.
+    """Reports once a minute which brokers do not answer, while nothing is archived.
 
-    Spark plans a batch only when they answer, and says so in its own log alone.
+    Spark plans a batch only if they answer, and reports the failure only in its own log.
     """
 
     def __init__(self, positions: Positions, progress: Progress) -> None:
@@ -201,10 +203,10 @@ class _Waits:
         self._since = self._clock.monotonic()
 
     def look(self, messages: int) -> None:
-        """Say what the run waits for, when nothing was archived for a minute.
+        """Report what the run waits for, if nothing was archived for a minute.
 
         Args:
-            messages: how many are archived.
+            messages: number of archived messages.
         """
         now = self._clock.monotonic()
         if messages != self._seen:
@@ -266,7 +268,7 @@ class _Run:
         return query
 
     def _resume(self) -> dict[str, str]:
-        """Go on behind the messages that other runs have archived, by the names of their files."""
+        """Continue after the messages that other runs have archived, by the names of their files."""
         archived = self._folder.archive_files()
         for content in contents(archived):
             if content.queue.topic in self._job.topics and content.gaps:
@@ -280,10 +282,12 @@ class _Run:
         return {BEGINS: resume.text()} if resume is not None else {}
 
     def _commit(self, batch: DataFrame, number: int) -> None:
-        """The ``foreachBatch`` function: by collecting, Spark runs the tasks that write the files."""
+        """The ``foreachBatch`` function: collecting the batch makes Spark run the tasks that write
+        the files.
+        """
         files = [WrittenFile(*row) for row in batch.collect()]
         if not self._batches:
-            # Only the first batch of a run can be the repetition of one that was interrupted.
+            # Only the first batch of a run can be a repetition of an interrupted one.
             self._remove_redundant(files)
         self._table.commit(self._query_id, number, files)
         self._batches += 1
@@ -333,14 +337,14 @@ class _Run:
 def verify(
     to: str, topics: Sequence[str] = (), *, footers: bool = False, progress: Progress = silent
 ) -> Report:
-    """Whether an archive is complete, by the names of its files alone; needs neither Spark nor a broker.
+    """Report whether an archive is complete, by the names of its files; needs neither Spark nor a broker.
 
     Args:
-        topics: the topics to check; empty: all.
-        footers: open each file too and compare its footer with its name.
+        topics: the topics to check; empty for all.
+        footers: also open each file and compare its footer with its name.
 
     Raises:
-        JobError: there is no archive of these topics, or with ``footers`` a file is damaged.
+        JobError: no archive of these topics exists, or with ``footers`` a file is damaged.
     """
     folder = Folder(to)
     files = {f: size for f, size in folder.archive_files().items() if not topics or f.topic in topics}

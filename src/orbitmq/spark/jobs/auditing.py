@@ -24,7 +24,7 @@ from orbitmq.wording import counted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Sides of an audit in the order in which a message passes them.
+# Sides of an audit, in the order in which a message passes through them.
 SENT, STORED, CONSUMED, ARCHIVED = "sent", "stored", "consumed", "archived"
 # Possible names of the column with unique keys in a file.
 ID_COLUMNS = ("message_id", "msg_id", "msgid", "messageid", "unique_key", "uniq_key", "id")
@@ -38,13 +38,13 @@ class AuditJob:
 
     Attributes:
         topic: the topic whose messages are compared.
-        sent: a file or folder of the senders (Parquet, CSV with a header line, JSON lines, or plain text with
-            an id in each line) with the unique keys in one of :data:`ID_COLUMNS`.
-        consumed: such a file or folder of the consumers.
+        sent: a file or folder from the senders (Parquet, CSV with a header line, JSON lines, or plain text
+            with an id in each line) with the unique keys in one of :data:`ID_COLUMNS`.
+        consumed: such a file or folder from the consumers.
         group: a consumer group; messages before its offsets count as consumed.
         archive: the folder of an archive.
-        stored: whether to read the topic; its messages may exist in the archive only.
-        span: the time in which the messages were stored.
+        stored: whether to read the topic; False if its messages exist only in the archive.
+        span: the span of the messages' store times.
     """
 
     topic: str
@@ -62,10 +62,10 @@ class Side:
     """The counts of one side of an audit.
 
     Attributes:
-        rows, ids: the number of messages, and of different unique keys.
-        lost: keys that the reference has and this side has not.
-        doubled: keys that are there more than once.
-        unknown: keys that the reference does not have.
+        rows, ids: the number of messages, and of distinct unique keys.
+        lost: keys of the reference that this side lacks.
+        doubled: keys that this side has more than once.
+        unknown: keys of this side that the reference lacks.
     """
 
     name: str
@@ -77,21 +77,21 @@ class Side:
 
 
 def reference(sides: Sequence[str]) -> str:
-    """The side that the others are compared with: the first one that a message passes."""
+    """The side with which the others are compared: the first one that a message passes through."""
     return next(side for side in (SENT, STORED, ARCHIVED, CONSUMED) if side in sides)
 
 
 def may_wait(side: str, job_group: str | None) -> bool:
-    """Whether the missing messages of a side may still come: those of a group that goes on consuming."""
+    """Whether missing messages of a side may still arrive: those of a group that continues to consume."""
     return side == CONSUMED and job_group is not None
 
 
 def verdict(sides: Sequence[Side], gaps: int, *, waits: str | None) -> tuple[bool, str]:
-    """The verdict: whether each message is there once, and a line of text. Pure.
+    """The verdict: whether each message exists exactly once, and a line of text. A pure function.
 
     Args:
-        gaps: offsets that are missing between two stored messages.
-        waits: the side whose missing messages may still come.
+        gaps: number of offsets missing between two stored messages.
+        waits: the side whose missing messages may still arrive.
     """
     faults = []
     waiting = 0
@@ -115,9 +115,9 @@ def check(job: AuditJob) -> None:
     """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
-        JobError: a file is not there, the name is no topic's, or there is nothing to compare.
-        TopicNotFoundError: there is no such topic.
-        NotPermittedError: it can only be written.
+        JobError: a file does not exist, the topic's name is invalid, or there is nothing to compare.
+        TopicNotFoundError: the topic does not exist.
+        NotPermittedError: the topic's permission allows only writing.
         UnreachableError: no name server answers.
     """
     if job.stored or job.group is not None:
@@ -134,7 +134,7 @@ def frames(spark: SparkSession, job: AuditJob) -> dict[str, DataFrame]:
     """The unique keys of each side, in a column ``id``.
 
     Raises:
-        JobError: a file is not there or has no unique keys; there is nothing to compare.
+        JobError: a file does not exist or has no unique keys, or there is nothing to compare.
     """
     found: dict[str, DataFrame] = {}
     if job.sent is not None:
@@ -157,10 +157,10 @@ def frames(spark: SparkSession, job: AuditJob) -> dict[str, DataFrame]:
 
 
 def ledger(spark: SparkSession, place: str) -> DataFrame:
-    """The unique keys of a file or folder of the user's.
+    """The unique keys in a file or folder of the user.
 
     Raises:
-        JobError: it is not there, cannot be read or has no column with unique keys.
+        JobError: the file does not exist, cannot be read, or has no column with unique keys.
     """
     folder = Folder(place)
     if not folder.exists():
@@ -206,7 +206,7 @@ def _before_group(spark: SparkSession, job: AuditJob, group: str) -> DataFrame:
 
 
 def compare(sides: Mapping[str, DataFrame]) -> DataFrame:
-    """For each unique key, how often each side has it: a column for each side."""
+    """For each unique key, the number of its messages on each side, in a column for each side."""
     tagged = [
         frame.select("id", *(sf.lit(int(side == other)).alias(other) for other in sides))
         for side, frame in sides.items()
@@ -216,10 +216,10 @@ def compare(sides: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def audit(spark: SparkSession, job: AuditJob, *, progress: Progress = silent) -> Report:
-    """Compare the sides by unique key: lost, doubled and unknown messages, and offsets that are missing.
+    """Compare the sides by unique key: lost, doubled and unknown messages, and missing offsets.
 
     Raises:
-        JobError: a side is not there, or there is nothing to compare.
+        JobError: a side does not exist, or there is nothing to compare.
     """
     sides = frames(spark, job)
     first = reference(list(sides))
@@ -251,9 +251,9 @@ def audit(spark: SparkSession, job: AuditJob, *, progress: Progress = silent) ->
 
 
 def _faults(side: str, first: str) -> dict[str, Column]:
-    """The faults that a key may have at a side, by the names of :class:`Side`."""
+    """The possible faults of a key at a side, by the names in :class:`Side`."""
     count, known = sf.col(side), sf.col(first)
-    # A message that was sent twice may be stored twice.
+    # A message that was sent twice may also be stored twice.
     allowed = sf.lit(1) if side == first else sf.greatest(sf.lit(1), known)
     return {
         "lost": (known > 0) & (count == 0),
@@ -263,7 +263,7 @@ def _faults(side: str, first: str) -> dict[str, Column]:
 
 
 def _gaps(spark: SparkSession, job: AuditJob, progress: Progress) -> dict[MessageQueue, int]:
-    """How many offsets are missing in each queue between its first and its last message."""
+    """The number of missing offsets in each queue between its first and its last message."""
     grouped = (
         _stored(spark, job)
         .groupBy("broker", "queue_id")
@@ -281,7 +281,7 @@ def _gaps(spark: SparkSession, job: AuditJob, progress: Progress) -> dict[Messag
 def _examples(
     spark: SparkSession, compared: DataFrame, found: Sequence[Side], first: str, progress: Progress
 ) -> dict[str, list[str]]:
-    """Some keys with each fault, to look for with ``orbitmq message find``."""
+    """Some keys with each fault, for a search with ``orbitmq message find``."""
     examples: dict[str, list[str]] = {}
     for side in found:
         for fault, condition in _faults(side.name, first).items():

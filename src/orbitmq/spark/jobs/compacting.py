@@ -24,13 +24,13 @@ def compact(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> Report:
-    """Merge files of one queue and day that follow each other until they come near ``target_bytes``.
+    """Merge consecutive files of one queue and day until they come near ``target_bytes``.
 
-    A merged file is complete before the small ones are removed. When that is interrupted, the next run
-    removes the others; until then :func:`~orbitmq.spark.jobs.archiving.verify` reports doubled messages.
+    A merged file is complete before the small ones are removed. If the removal is interrupted, the next run
+    removes the rest; until then :func:`~orbitmq.spark.jobs.archiving.verify` reports doubled messages.
 
     Raises:
-        JobError: there is no archive, a file is damaged, or the folder cannot be written to.
+        JobError: no archive exists, a file is damaged, or the folder is not writable.
     """
     folder = Folder(to)
     table_format = claimed(folder) or FORMATS[0]

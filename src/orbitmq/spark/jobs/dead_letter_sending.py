@@ -1,7 +1,7 @@
 """Sends dead letters again from Spark, for brokers without redrives (Apache's).
 
-As with OrbitMQ's brokers, each message that is sent has a property that names its dead letter, so that a
-later run finds it in the topic. The property also has the broker's name, since Spark may send to another
+Like OrbitMQ's brokers, Spark marks each message with a property that names its dead letter, so that a later
+run finds it in the topic. The property also holds the dead letter's broker, since Spark may send to another
 broker.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 REQUEST_TIMEOUT_MS = 10_000
-# Largest difference between the clocks of brokers that is allowed for.
+# The largest clock difference between brokers for which the search allows.
 CLOCK_MARGIN_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveOptions:
-    """What :func:`~orbitmq.spark.jobs.dead_letter_tables.redrive` takes, and explains."""
+    """The options of :func:`~orbitmq.spark.jobs.dead_letter_tables.redrive`, which documents them."""
 
     group: str
     to_topic: str | None = None
@@ -57,9 +57,9 @@ class _Counts:
 def send_again(
     spark: SparkSession, letters: DataFrame, redriving: RedriveOptions, name_servers: str, progress: Progress
 ) -> Report:
-    """Send the chosen dead letters again, each to its topic, except those that an earlier run has sent.
+    """Send the chosen dead letters again, each to its topic, without those that an earlier run has sent.
 
-    Two runs for one group at the same time may send a message twice; two runs after each other do not.
+    Two runs for one group at the same time may send a message twice; two consecutive runs do not.
 
     Args:
         letters: rows of :func:`~orbitmq.spark.jobs.dead_letter_tables.dead_letters`.

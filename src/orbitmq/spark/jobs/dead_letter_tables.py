@@ -44,7 +44,7 @@ def dead_letters(
     redrives, deliveries, message_id, tags, keys, text (the body as text), body, properties.
 
     Raises:
-        JobError: the group has none.
+        JobError: the group has no dead letters.
     """
     topic = reserved.dead_letter_topic(_checked(group))
     with explained():
@@ -72,10 +72,10 @@ def dead_letters(
 
 
 def check(group: str, name_servers: str) -> None:
-    """Refuse a group without dead letters, before Spark is started for them.
+    """Refuse a group without dead letters, before Spark is started.
 
     Raises:
-        JobError: the name is not that of a group.
+        JobError: the group's name is invalid.
         TopicNotFoundError: the group has no dead letters.
         UnreachableError: no name server answers.
     """
@@ -98,10 +98,10 @@ def summarised(
     most: int = 50,
     progress: Progress = silent,
 ) -> Report:
-    """Count dead letters by expressions: the largest counts first, each with its first and last time.
+    """Count dead letters by expressions: the largest counts first, each with the first and last time.
 
     Args:
-        frame: of :func:`dead_letters`.
+        frame: a result of :func:`dead_letters`.
         by: SQL expressions over its columns.
         most: most rows.
     """
@@ -127,7 +127,7 @@ def summarised(
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Offsets as ranges (first, last + 1), in order."""
+    """Offsets as sorted ranges (first, last + 1)."""
     found: list[tuple[int, int]] = []
     for offset in sorted(set(offsets)):
         if found and found[-1][1] == offset:
@@ -151,23 +151,22 @@ def redrive(
     span: Span = ALL,
     progress: Progress = silent,
 ) -> Report:
-    """Let the brokers send the dead letters again that ``sql`` chooses.
+    """Let the brokers resend the dead letters that ``sql`` selects.
 
-    A job in the brokers sends them (``orbitmq dlq status`` shows it), and marks each, so that none is sent
-    twice. Apache's brokers have no such job; then Spark sends.
+    A job in the brokers sends and marks them (``orbitmq dlq status`` shows it), so that none is sent twice.
+    Apache's brokers have no such job; with them Spark sends the messages.
 
     Args:
-        sql: only those for which this expression in Spark's SQL is true, over the columns of
-            :func:`dead_letters`.
-        to_topic: where to, ``None``: each to the topic it came from.
-        rate: messages a second, shared by the brokers; ``None``: as fast as it goes.
-        limit: at most so many of each broker, ``None``: all.
-        max_redrives: a dead letter that was sent again so often stays.
-        dry_run: only count.
-        span: only those of this time.
+        sql: an expression in Spark's SQL that selects dead letters, over the columns of :func:`dead_letters`.
+        to_topic: the topic to send to; ``None``: each dead letter's own topic.
+        rate: messages a second, divided among the brokers; ``None`` for no limit.
+        limit: most dead letters of each broker; ``None`` for all.
+        max_redrives: dead letters that were sent again this many times are skipped.
+        dry_run: only count them.
+        span: send only dead letters from this time span.
 
     Raises:
-        JobError: nothing is chosen, or the chosen dead letters are in too many ranges of offsets.
+        JobError: no dead letter is selected, or the selected ones form too many ranges of offsets.
         BrokerError: a broker refuses.
     """
     letters = where(dead_letters(spark, group, name_servers, span=span), sql)
@@ -197,9 +196,9 @@ def redrive(
 async def _ask(
     name_servers: str, wanted: RedriveOptions, only: dict[str, list[tuple[int, int]]], progress: Progress
 ) -> Sequence[RedriveJob] | None:
-    """The brokers' jobs, when all have ended; interrupting the wait does not stop them.
+    """The brokers' jobs after all have ended; an interruption of the wait does not stop them.
 
-    ``None``: the brokers have no such jobs.
+    ``None`` if the brokers do not support such jobs.
     """
     mine = identity_of({}, this_worker().host)
     async with Admin(name_servers, credentials=mine.credentials, tls=mine.tls) as admin:

@@ -1,4 +1,4 @@
-"""One-line texts for errors of Spark: the OrbitMQ error within, else the first line of Spark's own."""
+"""One-line texts for errors of Spark: the OrbitMQ error inside, else the first line of Spark's own text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FROM_SPARK = ("pyspark", "py4j")
 
 
 def reason(text: str) -> str:
-    """The line with the cause, out of the long text of a Spark error."""
+    """The line with the cause, from the long text of a Spark error."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1]).strip()
@@ -28,7 +28,7 @@ def reason(text: str) -> str:
             return str(told[-1]).strip()
     causes = _CAUSE.findall(text)
     if causes:
-        # The innermost cause with a Spark error class; those inside it are about bytes and sockets.
+        # The innermost cause with a Spark error class; causes inside it are about bytes and sockets.
         named = [cause for cause in causes if _CONDITION.match(cause)]
         return _plain((named or causes)[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -46,7 +46,7 @@ def explained(what: str = "") -> Iterator[None]:
     """Turn errors of Spark into a :class:`JobError` of one line.
 
     Args:
-        what: the option or place with the mistake, when there is only one.
+        what: the option or place of the mistake, if there is only one.
     """
     try:
         yield

@@ -23,7 +23,7 @@ class Folder:
         location: a path, or a URI (``file``, ``s3``, ``gs``, ``abfs``, ``hdfs``).
 
     Raises:
-        JobError: no such kind of file system, or it cannot be reached.
+        JobError: the kind of file system is unknown, or it cannot be reached.
     """
 
     def __init__(self, location: str) -> None:
@@ -58,15 +58,15 @@ class Folder:
         return {file: size for file, size in found.items() if file is not None}
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists at this path."""
         info = self.attempt("read", lambda: self._fs.get_file_info(self._path(path)))
         return bool(info.type is not fs.FileType.NotFound)
 
     def prepare(self) -> None:
-        """Create the folder, and check that files can be written there.
+        """Create the folder, and check that it is writable.
 
         Raises:
-            JobError: it cannot be written to.
+            JobError: the folder is not writable.
         """
         probe = f"{OWN_FOLDER}/probe"
         self.write(probe, b"")
@@ -97,7 +97,7 @@ class Folder:
             file.write(content)
 
     def move(self, source: str, target: str) -> None:
-        """Give a file its final name, at once; a file of that name is replaced."""
+        """Atomically give a file its final name; an existing file of that name is replaced."""
         full = self._path(target)
 
         def move() -> None:
@@ -107,7 +107,7 @@ class Folder:
         self.attempt("written to", move)
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
         def remove() -> None:
             try:
@@ -118,7 +118,7 @@ class Folder:
         self.attempt("written to", remove)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder, if it is there."""
+        """Remove a folder, if it exists."""
 
         def remove() -> None:
             self._fs.delete_dir_contents(self._path(path), missing_dir_ok=True)

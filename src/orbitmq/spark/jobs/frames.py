@@ -22,7 +22,9 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class Span:
-    """A span of store times, in milliseconds since 1970: from ``begin_ms`` on, before ``end_ms``."""
+    """A span of store times in milliseconds since 1970: from ``begin_ms``, included, to ``end_ms``,
+    excluded.
+    """
 
     begin_ms: int | None = None
     end_ms: int | None = None
@@ -43,7 +45,7 @@ ALL = Span()
 
 
 def is_archive(place: str) -> bool:
-    """Whether the text is a folder: names of topics have neither slash nor dot."""
+    """Whether the text names a folder: names of topics have neither slash nor dot."""
     return any(mark in place for mark in ("/", ".", ":", "~"))
 
 
@@ -55,7 +57,7 @@ def topic_frame(
     span: Span = ALL,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The messages of topics, properties as a map.
+    """The messages of topics, with the properties as a map.
 
     Args:
         options: further options of the format ``rocketmq``.
@@ -80,10 +82,10 @@ def archive_frame(
     *,
     span: Span = ALL,
 ) -> DataFrame:
-    """The messages of an archive, each once, also while its files are being merged.
+    """The messages of an archive, each once, even while its files are being merged.
 
     Raises:
-        JobError: the folder holds no archive of these topics, or none of that time.
+        JobError: the folder holds no archive of these topics, or no messages of the time span.
     """
     found = Folder(folder)
     files = [file for file in found.archive_files() if not topics or file.topic in topics]

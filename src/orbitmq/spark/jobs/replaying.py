@@ -25,7 +25,7 @@ from orbitmq.wording import Remark, counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Largest difference between the clocks of this machine and of the brokers that is allowed for.
+# The largest clock difference between this machine and the brokers for which the search allows.
 CLOCK_MARGIN_MS = 600_000
 
 
@@ -36,12 +36,12 @@ class ReplayJob:
     Attributes:
         source: a topic, or the folder of an archive.
         to: the topic to send to.
-        topic: the topic to send, of an archive with several.
-        span: the time in which the messages were stored.
+        topic: the topic to send from an archive with several.
+        span: the span of the messages' store times.
         tags: send only messages with these tags, as ``a || b``.
         where: a SQL expression over the columns of the format ``rocketmq`` and ``text``, the body as text.
-        rate: messages a second; ``None``: as fast as it goes.
-        resume: the name of the interrupted run to go on with.
+        rate: messages a second; ``None`` for no limit.
+        resume: the name of the interrupted run to continue.
         state: a folder that driver and workers share, with which a task that Spark repeats sends nothing
             twice.
     """
@@ -62,7 +62,7 @@ def chosen(spark: SparkSession, job: ReplayJob) -> DataFrame:
     """The messages to send again, with the columns of the format ``rocketmq`` and ``text``.
 
     Raises:
-        JobError: the source is not there, or the expression cannot be understood.
+        JobError: the source does not exist, or the expression is invalid.
     """
     if is_archive(job.source):
         topics = [job.topic] if job.topic else []
@@ -99,9 +99,10 @@ def check(job: ReplayJob) -> None:
     """Refuse a job that cannot run, before Spark is started for it.
 
     Raises:
-        JobError: the source does not exist, or a name is not that of a topic.
-        TopicNotFoundError: there is no such topic.
-        NotPermittedError: the topic to send to can only be read, or the other one only written.
+        JobError: the source does not exist, or a topic's name is invalid.
+        TopicNotFoundError: a topic does not exist.
+        NotPermittedError: the permission of the target topic does not allow writing, or that of the source
+            topic reading.
         UnreachableError: no name server answers.
     """
     check_written(job.to, job.name_servers)
@@ -117,9 +118,9 @@ def replay(
     """Send the messages again, or only count them.
 
     Raises:
-        TopicNotFoundError: there is no such topic to send to.
-        NotPermittedError: that topic can only be read.
-        JobError: the job cannot go on. Sent messages stay sent; ``resume`` sends the rest.
+        TopicNotFoundError: the target topic does not exist.
+        NotPermittedError: the target topic's permission does not allow writing.
+        JobError: the job cannot continue. Sent messages stay sent; ``resume`` sends the rest.
     """
     check(job)
     run = job.resume or new_run()
@@ -153,16 +154,16 @@ def replay(
 
 
 def new_run() -> str:
-    """A name for a run, with the time of its beginning in it."""
+    """A name for a new run, which contains its start time."""
     worker = this_worker()
     return f"{worker.clock.now_ms()}-{worker.random.getrandbits(32):08x}"
 
 
 def began_ms(run: str) -> int:
-    """When a run began, in milliseconds since 1970.
+    """The start time of a run, in milliseconds since 1970.
 
     Raises:
-        JobError: that is no name of a run.
+        JobError: the text is no name of a run.
     """
     try:
         return instant_ms(run.partition("-")[0])
@@ -171,7 +172,7 @@ def began_ms(run: str) -> int:
 
 
 def _rest(spark: SparkSession, frame: DataFrame, job: ReplayJob, run: str) -> DataFrame:
-    """The messages that the interrupted run has not sent: those that the topic does not have."""
+    """The messages that the interrupted run has not sent, which are those that the topic lacks."""
     since = Span(began_ms(run) - CLOCK_MARGIN_MS)
     sent = topic_frame(
         spark, [job.to], job.name_servers, span=since, options={"columns": "properties,store_timestamp"}

@@ -1,4 +1,4 @@
-"""The progress of a job while it runs, and its report when it is done."""
+"""The progress of a running job, and the report of a finished one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ TELL_EVERY_S = 2.0
 
 @dataclass(slots=True)
 class Report:
-    """What a job did.
+    """The result of a job.
 
     Attributes:
-        job: its name.
+        job: the job's name.
         summary: the result in one line.
         facts: numbers by name; sizes in bytes, times in seconds.
         headings, rows: a table of details.
-        ok: no message is missing or doubled.
+        ok: whether no message is missing or doubled.
     """
 
     job: str
@@ -36,12 +36,12 @@ class Report:
         return [heading.replace(" ", "_") for heading in self.headings]
 
     def to_json(self) -> dict[str, Any]:
-        """The form of ``--json``: facts, and the rows as objects. The summary is for people."""
+        """The form of ``--json``: facts, and the rows as objects. The summary is for people only."""
         rows = [dict(zip(self.keys, row, strict=True)) for row in self.rows]
         return {"job": self.job, "ok": self.ok, **self.facts, "rows": rows}
 
 
-# Called with a line of progress. A line replaces the one before, unless that is a Remark (orbitmq.wording).
+# Called with a line of progress. A line replaces the previous one, unless that is a Remark (orbitmq.wording).
 Progress = Callable[[str], None]
 
 
@@ -50,10 +50,10 @@ def silent(line: str) -> None:
 
 
 class Teller:
-    """Counts what a job has done, and says so every two seconds at most.
+    """Counts the finished rows of a job, and reports the number every two seconds at most.
 
     Args:
-        total: how many there are in all; 0: not known.
+        total: the number of all rows; 0 if it is not known.
     """
 
     def __init__(self, progress: Progress, what: str, total: int = 0) -> None:
@@ -75,7 +75,7 @@ class Teller:
         return self.done / max(self.seconds, 0.001)
 
     def add(self, rows: int) -> None:
-        """Count rows that are done."""
+        """Count finished rows."""
         self.done += rows
         now = self._clock.monotonic()
         if now - self._told >= TELL_EVERY_S:

@@ -1,6 +1,6 @@
 """Tables over an archive's files: one commit for each batch, with query and batch as its key.
 
-The files are those that the workers wrote; a commit only names them.
+The workers have written the files; a commit only lists them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_table(table_format: str, folder: Folder, name: str) -> Table:
         name: the name of an Iceberg table, ``catalog.namespace.table``.
 
     Raises:
-        JobError: the format is unknown, its package is not installed, or it needs a name.
+        JobError: the format is unknown, its package is not installed, or it needs a table name.
     """
     if table_format == "delta":
         return DeltaTables(folder, _package("deltalake", "delta"))
@@ -64,12 +64,13 @@ def _package(module: str, table_format: str) -> Any:
 
 
 def claimed(folder: Folder) -> str | None:
-    """The format of the archive in a folder; ``None``: none is noted there."""
+    """The recorded format of the archive in a folder; ``None`` if none is recorded."""
     return folder.read(_CLAIM).decode() if folder.exists(_CLAIM) else None
 
 
 def claim(folder: Folder, table_format: str) -> None:
-    """Note the format of an archive when it begins: a table has to contain each file.
+    """Record the format of an archive at its begin: it cannot change later, since a table has to contain each
+    file.
 
     Raises:
         JobError: the archive has another format.
@@ -89,7 +90,7 @@ class Files:
 
 
 class DeltaTables:
-    """A Delta table in the archive's folder; the transaction of Delta's log is (query, batch).
+    """A Delta table in the archive's folder; its transactions in Delta's log are named by query and batch.
 
     Args:
         package: the module ``deltalake``.
@@ -140,7 +141,7 @@ class DeltaTables:
 
 
 class IcebergTable:
-    """An Iceberg table of the catalog; the last batch of each query is one of its properties.
+    """An Iceberg table of a catalog; its properties hold the last batch of each query.
 
     Args:
         catalog: the module ``pyiceberg.catalog``.

@@ -25,10 +25,10 @@ def throttled(frame: DataFrame, rate: int) -> DataFrame:
 
 @contextmanager
 def written_slowly(spark: SparkSession, rate: int | None, options: dict[str, str]) -> Iterator[None]:
-    """Make Spark and the writer pass rows on at once; otherwise they collect thousands.
+    """Make Spark and the writer forward rows at once; otherwise they collect thousands.
 
     Args:
-        rate: messages a second; ``None``: nothing is changed.
+        rate: messages a second; ``None`` changes nothing.
         options: the writer's options, which are changed.
     """
     if rate is None:

@@ -1,4 +1,4 @@
-"""Checks the topics of a job before Spark is started for it, which takes half a minute."""
+"""Checks the topics of a job before Spark is started, which takes half a minute."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def check_read(topics: Sequence[str], name_servers: str) -> None:
     """Check that these topics can be read.
 
     Raises:
-        JobError: the name is not that of a topic.
-        TopicNotFoundError: there is no such topic.
-        NotPermittedError: it can only be written.
+        JobError: a topic's name is invalid.
+        TopicNotFoundError: a topic does not exist.
+        NotPermittedError: a topic's permission does not allow reading.
         UnreachableError: no name server answers.
     """
     for topic in topics:

@@ -1,1 +1,1 @@
-"""Ranges of queues as Arrow batches: for the source, and for the sink, which looks up what it has stored."""
+"""Reads ranges of queues as Arrow batches: for the source, and for the sink's look-up of stored messages."""

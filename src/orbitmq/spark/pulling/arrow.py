@@ -21,10 +21,10 @@ class BatchMaker:
     """Makes the record batches of one schema.
 
     Args:
-        schema: what Spark asked for; see :func:`check_schema`.
-        tags: keep only messages with one of these, as in ``"a || b"``. The broker compares hash codes, so
-            what it sends is compared again here.
-        bad_body: what a body that cannot be decompressed becomes (see :mod:`orbitmq.message.columns`).
+        schema: the schema that Spark requests; see :func:`check_schema`.
+        tags: keep only messages with one of these tags, as in ``"a || b"``. The broker compares only hash
+            codes, so the tags are compared again here.
+        bad_body: the treatment of a body that cannot be decompressed (see :mod:`orbitmq.message.columns`).
     """
 
     def __init__(self, schema: StructType, tags: str = "*", bad_body: str = names.FAIL) -> None:
@@ -46,15 +46,15 @@ class BatchMaker:
             wanted = wanted - {ERROR} | {names.BODY}
         if self._tags is not None:
             wanted = wanted | {names.TAGS}
-        # Arrow's pool gives memory of earlier batches again, uncleared.
+        # Arrow's pool reuses the memory of earlier batches, without clearing it.
         return ColumnDecoder(wanted, self._bad_body, allocate=pa.allocate_buffer)
 
     def batch(self, pieces: Sequence[Buffer], runs: Sequence[tuple[str, int]]) -> pa.RecordBatch:
-        """One record batch of all records in ``pieces``.
+        """One record batch with all records in ``pieces``.
 
         Args:
-            pieces: whole records, as they came.
-            runs: which broker the records come from: name and number of consecutive records.
+            pieces: complete records, in the order of their arrival.
+            runs: the brokers of the records: name and number of consecutive records.
 
         Raises:
             MessageFormatError: the records are damaged.
@@ -64,7 +64,7 @@ class BatchMaker:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is None:
             return batch
-        # This import takes 50 ms.
+        # This import takes 50 ms, so it happens only if it is needed.
         import pyarrow.compute as pc
 
         tags = _text(pa.string(), columns.rows, columns.texts[names.TAGS])
@@ -87,14 +87,15 @@ class BatchMaker:
         if not pa.types.is_timestamp(field.type):
             return pa.Array.from_buffers(field.type, columns.rows, [None, values])
         times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), columns.rows, [None, values])
-        # Unsafe: a sender may claim any time, and an absurd one must not stop the query.
+        # An unsafe cast: a sender may set any time, and an absurd one must not stop the query.
         return times.cast(field.type, safe=False)
 
     def _broker_names(self, kind: Any, runs: Sequence[tuple[str, int]]) -> pa.Array:
         if len(runs) != 1:
             pieces = [pa.repeat(pa.scalar(broker, kind), rows) for broker, rows in runs]
             return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
-        # Nearly always: the column is kept for the next batch, which needs one as long or a little longer.
+        # The usual case: the column is kept for the next batch, which needs one of the same or a similar
+        # length.
         broker, rows = runs[0]
         if broker != self._broker or rows > len(self._brokers):
             self._broker, self._brokers = broker, pa.repeat(pa.scalar(broker, kind), rows + rows // 8)
@@ -102,7 +103,7 @@ class BatchMaker:
 
 
 def _decoded(name: str, kind: DataType) -> str:
-    """The column of the decoder that gives a column of the schema."""
+    """The decoder's column for a column of the schema."""
     raw = name == names.PROPERTIES and isinstance(kind, BinaryType)
     return names.PROPERTY_BLOCK if raw else name
 

@@ -1,4 +1,4 @@
-"""The parts of one range of a queue that are still to be pulled, and their size. Does no I/O."""
+"""The parts of one range of a queue that are still to be pulled, and the size of parts. Does no I/O."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from orbitmq.message.record_scan import scan_range
 from orbitmq.runtime.seam import Buffer
 from orbitmq.spark.pulling.ranges import QueueRange
 
-# Most bytes of an answer from OrbitMQ's brokers, unless one message is larger. A Java broker ignores the
-# limit in the request: it sends 32 messages at most, 8 when they come from its disk.
+# Most bytes of an answer from OrbitMQ's brokers, unless one message is larger. A Java broker ignores this
+# limit and sends 32 messages at most, or 8 if it reads them from its disk.
 PULL_BYTES = 512 << 10
-# Offsets that one pull covers at first when the broker filters: it returns fewer messages than it looks at.
+# The first number of offsets per pull if the broker filters: it returns fewer messages than it examines.
 FILTERED_STEP = 2048
 LONGEST_FILTERED_STEP = 64 << 10
-# Messages requested beyond the number that a filter should leave, so that a part is seldom cut short.
+# Messages requested in addition to the expected number after a filter, so that a part is seldom cut short.
 SPARE_MESSAGES = 8
 
 
 class Part(NamedTuple):
-    """The offsets ``[low, high)`` that one pull asks for, in at most ``limit`` messages."""
+    """The offsets ``[low, high)`` of one pull, which requests at most ``limit`` messages."""
 
     low: int
     high: int
@@ -29,11 +29,12 @@ class Part(NamedTuple):
 
 
 class PartSize:
-    """The length of parts: as many offsets as one answer of the broker covers, learned from its answers.
+    """The length of parts: the number of offsets that one answer of the broker covers, learned from its
+    answers.
 
     Args:
-        most: messages of one pull at most.
-        strict: nothing filters at the broker, so a part has as many messages as offsets.
+        most: most messages of one pull.
+        strict: whether the broker applies no filter, so that a part has as many messages as offsets.
     """
 
     def __init__(self, most: int, *, strict: bool) -> None:
@@ -47,7 +48,7 @@ class PartSize:
 
     @property
     def limit(self) -> int:
-        """How many messages to ask for in a part of :attr:`step` offsets."""
+        """The number of messages to request for a part of :attr:`step` offsets."""
         if self._strict:
             return self.step
         if not self.is_known:
@@ -55,7 +56,7 @@ class PartSize:
         return max(1, min(self._most, round(self.step * self._density) + SPARE_MESSAGES))
 
     def answered(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
-        """Learn from an answer that brought ``records`` messages and ended before offset ``reached``."""
+        """Learn from an answer with ``records`` messages that ended before offset ``reached``."""
         self.is_known = True
         if self._strict:
             self._learn(part, reached, records, size_bytes)
@@ -64,10 +65,11 @@ class PartSize:
 
     def _learn(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
         if reached < part.high:
-            # The limit in bytes cut the part: ask for fewer, so that larger messages do not cut each part.
+            # The limit in bytes cut the part short: request fewer offsets, so that larger messages do not cut
+            # each part.
             self.step = max(1, records * 7 // 8 if 2 * size_bytes > PULL_BYTES else records)
         elif 2 * size_bytes <= PULL_BYTES and part.high - part.low >= self.step:
-            # The broker might give more: after one large message parts must not stay at a length of one.
+            # The broker may have more room: after one large message, parts must not keep the length of one.
             self.step = min(2 * self.step, self._most)
 
     def _learn_filtered(self, part: Part, reached: int, records: int, size_bytes: int) -> None:
@@ -76,19 +78,19 @@ class PartSize:
         if records:
             self._mean_bytes = size_bytes / records
         if reached < part.high and records < part.limit and 2 * size_bytes < PULL_BYTES:
-            self.step = looked_at  # the broker looks no further at a time
+            self.step = looked_at  # the broker examines no more offsets at a time
             return
         wanted = PULL_BYTES / 2 / max(self._mean_bytes, 1.0) / max(self._density, 1e-6)
         self.step = max(1, min(round(wanted), 2 * self.step, LONGEST_FILTERED_STEP))
 
 
 class Cursor:
-    """The state of one range: what is still to be pulled, and records that came before their turn.
+    """The state of one range: the parts still to be pulled, and records that arrived before their turn.
 
     Args:
         wanted: the range.
-        size: how long the parts are; ranges that are alike share it.
-        strict: every offset of the range must arrive (nothing filters at the broker).
+        size: the length of the parts; similar ranges share it.
+        strict: whether every offset of the range must arrive, since the broker applies no filter.
     """
 
     def __init__(self, wanted: QueueRange, size: PartSize, *, strict: bool) -> None:
@@ -96,22 +98,23 @@ class Cursor:
         self.strict = strict
         self._size = size
         self._asked = wanted.low
-        # Parts are asked for in order: the first is handed out first, and the rest waits in memory for it.
+        # Parts are requested in order: the first one is handed out first, and later ones wait in memory for
+        # it.
         self._holes: list[tuple[int, int]] = []
         self._early: dict[int, tuple[Buffer, int, int]] = {}
         self._emitted = wanted.low
-        self.settled = 0  # offsets that came or were given up; grows with every progress
-        self.held_bytes = 0  # records that came and were not handed out yet
+        self.settled = 0  # number of offsets that arrived or were given up; grows with all progress
+        self.held_bytes = 0  # bytes of records that arrived and were not handed out yet
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was handed out."""
+        """Whether all records were handed out."""
         return self._emitted >= self.wanted.high
 
     def next_part(self) -> Part | None:
-        """The next part to ask for, or ``None`` when there is none now.
+        """The next part to request, or ``None`` if there is none at present.
 
-        Only one part is requested until an answer shows how much the broker sends at a time.
+        Until an answer shows how much the broker sends at a time, only one part is requested.
         """
         if self._holes:
             low, end = self._holes.pop(0)
@@ -127,23 +130,23 @@ class Cursor:
         return Part(low, high, min(limit, high - low))
 
     def retry(self, part: Part) -> None:
-        """The answer for this part was empty or useless: request the part again."""
+        """Request a part again, because its answer was empty or unusable."""
         insort(self._holes, (part.low, part.high))
 
     def is_next(self, part: Part) -> bool:
-        """Whether the records of ``part`` are the next ones, and can be handed out at once."""
+        """Whether the records of ``part`` are the next ones, so that they can be handed out at once."""
         return part.low == self._emitted
 
     def found(self, part: Part, body: Buffer, progress: int) -> tuple[int, int] | None:
-        """Take the answer to one part.
+        """Store the answer for one part.
 
         Args:
-            part: what was asked for.
-            body: the records that came.
-            progress: where the broker says to go on; used when it filters.
+            part: the requested part.
+            body: the records in the answer.
+            progress: the broker's next offset; used if it filters.
 
         Returns:
-            When there is a gap, the expected offset and the one that came instead.
+            For a gap, the expected offset and the offset that arrived instead.
 
         Raises:
             RecordError: the body is damaged.
@@ -152,7 +155,7 @@ class Cursor:
         scan = scan_range(body, low, high, self.strict)
         reached = scan.next_offset
         if not self.strict and scan.found < 0:
-            # The broker sent records behind the part, so it has looked at all of it.
+            # The broker sent records from after the part, so it has examined all of it.
             reached = high if scan.end_position < len(body) else max(reached, min(progress, high))
         if reached > low:
             self._keep(low, reached, body[: scan.end_position], scan.records)
@@ -179,7 +182,7 @@ class Cursor:
         self._early[low] = (body, high, records)
 
     def ready(self) -> Iterator[tuple[Buffer, int]]:
-        """The records without a gap up to here, in order and each once, and their number."""
+        """The records that follow without a gap, in order and each once, with their number."""
         while (entry := self._early.pop(self._emitted, None)) is not None:
             body, self._emitted, records = entry
             self.held_bytes -= len(body)

@@ -1,7 +1,7 @@
-"""Reading fixed ranges of queues, many pulls at a time.
+"""Reads fixed ranges of queues, with many pulls at a time.
 
-The range is known before it is read, so the pulls for its parts travel together, and the next ones are on
-their way while what came is decoded. The answers are put in order, checked for continuity and joined into
+The range is known before it is read, so the pulls for its parts are sent together, and the next ones are in
+flight while arrived records are decoded. The answers are put in order, checked for continuity and joined into
 record batches. The same range gives the same rows in the same order however often it is read.
 """
 
@@ -33,9 +33,9 @@ from orbitmq.wire.refusals import error_of
 
 log = logging.getLogger("orbitmq.spark")
 
-# Most bytes of answers that came before their turn. Further ones are dropped and requested again.
+# Most bytes of answers that arrived before their turn. Further answers are dropped and requested again.
 MEMORY_BYTES = 64 << 20
-# Most bytes in flight to a task: enough that the broker works while the task decodes, and so few that they
+# Most bytes in flight to a task: enough to keep the broker busy while the task decodes, and few enough to
 # stay in the processor's cache.
 FLIGHT_BYTES = 4 << 20
 
@@ -49,23 +49,23 @@ class Piece(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A pull on its way."""
+    """A pull in flight."""
 
     cursor: Cursor
     part: Part
 
 
 class _Flight:
-    """The pulls that are on their way to one broker."""
+    """The pulls in flight to one broker."""
 
     def __init__(self, broker_name: str, address: str, conversation: Conversation) -> None:
         self.broker_name = broker_name
         self.address = address
         self._conversation = conversation
         self._asked: dict[int, _Asked] = {}
-        # True after an empty answer: no pull is sent until all answers in flight have come.
+        # True after an empty answer: no pull is sent until all answers in flight have arrived.
         self.is_held = False
-        self.empty: list[tuple[_Asked, Command]] = []  # answers that brought nothing, meanwhile
+        self.empty: list[tuple[_Asked, Command]] = []  # empty answers that arrived meanwhile
         self.has_progress = False
 
     def __len__(self) -> int:
@@ -86,16 +86,16 @@ class _Flight:
         self._asked.update(zip(numbers, pulls, strict=True))
 
     def receive(self) -> tuple[_Asked, Command, Buffer]:
-        """The next answer, and its records.
+        """The next answer and its records.
 
         Raises:
-            UnreachableError: none in time, or the connection broke.
+            UnreachableError: no answer in time, or the connection broke.
         """
         number, answer, body = self._conversation.receive()
         return self._asked.pop(number), answer, body
 
     def give_up(self) -> None:
-        """Give up the connection; its requested parts are requested again."""
+        """Give up the connection; its parts in flight are requested again."""
         for cursor, part in self._asked.values():
             cursor.retry(part)
         self._asked.clear()
@@ -110,7 +110,7 @@ class RangeReader:
 
     Args:
         brokers: the cluster.
-        options: filter, batch size, depth, what to do about loss.
+        options: filter, batch size, number of pulls in flight, behaviour after a loss.
     """
 
     def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
@@ -127,9 +127,10 @@ class RangeReader:
         """The messages of ``ranges``, in the order of the ranges, as batches of about ``batch_bytes``.
 
         Raises:
-            DataLossError: messages of a range are gone and ``failOnDataLoss`` is on.
-            UnreachableError: a broker did not answer before the deadline; in a stream: and no other one does.
-            BrokerError: a broker refuses to be read.
+            DataLossError: messages of a range are lost and ``failOnDataLoss`` is on.
+            UnreachableError: a broker did not answer before the deadline, and in a stream no other broker
+                answers, either.
+            BrokerError: a broker refuses to be read from.
             MessageFormatError: a broker sent damaged records; the text names broker, queue and offset.
         """
         pieces: list[Piece] = []
@@ -161,10 +162,10 @@ class RangeReader:
         finally:
             self._land()
 
-    # -- one answer after the other --------------------------------------------------------------------
+    # -- one answer at a time --------------------------------------------------------------------
 
     def _advance(self, waiting: deque[Cursor]) -> None:
-        """Send the next requests, and take one answer from the broker of the first cursor."""
+        """Send the next requests, and process one answer from the broker of the first cursor."""
         queue = waiting[0].wanted.queue
         if self._flight is not None and self._flight.broker_name != queue.broker_name:
             self._land()
@@ -186,13 +187,13 @@ class RangeReader:
             self._broke(queue, error)
 
     def _take_off(self, queue: MessageQueue, address: str) -> _Flight:
-        # Arrow's pool gives memory of earlier answers again, uncleared.
+        # Arrow's pool reuses the memory of earlier answers, without clearing it.
         conversation = self._brokers.converse(address, pa.allocate_buffer)
         self._flight = _Flight(queue.broker_name, address, conversation)
         return self._flight
 
     def _broke(self, queue: MessageQueue, error: UnreachableError) -> None:
-        """Nothing came in time, or the connection broke: look for the broker anew after a while."""
+        """Handle a missing answer or a broken connection: after a pause, look up the broker again."""
         if self._flight is not None:
             self._flight.give_up()
             self._flight = None
@@ -205,7 +206,7 @@ class RangeReader:
             self._flight = None
 
     def _ask(self, flight: _Flight, waiting: deque[Cursor]) -> None:
-        """Send the next pulls when no more than half of the allowed ones are in flight."""
+        """Send the next pulls if at most half of the allowed pulls are in flight."""
         window = max(1, min(self._options.pull_depth, FLIGHT_BYTES // max(1, self._answer_bytes)))
         if flight.is_held or 2 * len(flight) > window:
             return
@@ -241,13 +242,14 @@ class RangeReader:
     def _take(
         self, flight: _Flight, asked: _Asked, answer: Command, body: Buffer, waiting: deque[Cursor]
     ) -> None:
-        """Put one answer into its cursor."""
+        """Store one answer in its cursor."""
         cursor, part = asked
         self._answer_bytes = max(len(body), self._answer_bytes * 7 // 8)
         early = cursor is not waiting[0] or not cursor.is_next(part)
         if early and self._held_bytes + len(body) > MEMORY_BYTES:
             cursor.retry(part)
-            # What is wanted first is on its way: it must not wait behind what is dropped again.
+            # The part that is needed first is in flight: it must not wait behind parts that would be dropped
+            # again.
             flight.is_held = flight.has_progress = True
             return
         before = cursor.held_bytes
@@ -255,7 +257,7 @@ class RangeReader:
             flight.has_progress = True
             self._window.succeeded()
         else:
-            # A slave that is behind is asked again after a pause.
+            # A slave that is behind gets the request again after a pause.
             flight.is_held = True
             flight.empty.append((asked, answer))
         self._held_bytes += cursor.held_bytes - before
@@ -278,7 +280,7 @@ class RangeReader:
         header = PullMessageResponse.from_ext(answer.ext)
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             cursor.retry(part)
-            # Brokers answer so, too, when an administrator has moved the group: no message is gone then.
+            # Brokers also send this code after an administrator has moved the group; then no message is lost.
             if header.min_offset <= part.low or not self._is_master(queue, flight.address):
                 return False
             self._lost(cursor, part.low, min(header.min_offset, part.high))
@@ -298,10 +300,10 @@ class RangeReader:
             self._lost(cursor, expected, came)
         return cursor.settled > before
 
-    # -- when nothing comes ----------------------------------------------------------------------------
+    # -- when no records arrive ----------------------------------------------------------------------------
 
     def _retry_after(self, flight: _Flight) -> None:
-        """After empty answers: wait a little, unless other answers had messages."""
+        """After empty answers, wait a little, unless other answers had messages."""
         if not flight.has_progress:
             if self._window.is_over:
                 self._give_up(flight)
@@ -312,11 +314,12 @@ class RangeReader:
         flight.is_held = flight.has_progress = False
 
     def _give_up(self, flight: _Flight) -> None:
-        """Give up messages that the broker has not sent in time: they are lost if its master says so.
+        """Give up messages that the broker has not sent in time: they are lost if the master's answer shows
+        that.
 
         Raises:
-            DataLossError: the master's queue ends before what was promised, and ``failOnDataLoss`` is on.
-            UnreachableError: the broker is busy or behind; what it does not send may still be there.
+            DataLossError: the master's queue ends before the promised end, and ``failOnDataLoss`` is on.
+            UnreachableError: the broker is busy or behind; the messages may still exist.
         """
         for (cursor, part), answer in flight.empty:
             told = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
@@ -335,20 +338,20 @@ class RangeReader:
             self._lost(cursor, part.low, part.high)
 
     def _is_master(self, queue: MessageQueue, address: str) -> bool:
-        """Whether the broker can prove that messages are gone: only a master can; a slave may be behind."""
+        """Whether the broker can prove that messages are lost: only a master can; a slave may be behind."""
         try:
             return self._brokers.is_master(queue.topic, address)
         except (UnreachableError, TopicNotFoundError):
-            # The flight may have begun with another topic, and a new name server knows this one late.
+            # The flight may have begun with another topic, and a new name server learns of this topic late.
             return False
 
     def _address(self, queue: MessageQueue) -> str:
-        """Where to read the queue."""
+        """The address to read the queue from."""
         while True:
             try:
                 route = self._brokers.route(queue.topic)
             except (UnreachableError, TopicNotFoundError) as error:
-                # A name server that just started knows no topics yet.
+                # A name server that was just started has no topics yet.
                 self._wait(queue, error)
                 continue
             if queue in route.readable:

@@ -1,4 +1,4 @@
-"""Waiting for a broker that does not answer while a batch needs it."""
+"""Waits for a broker that does not answer although a batch needs it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WARNING_SECONDS = 60.0
 
 
 class Silence:
-    """Decides for how long a read goes on in spite of the failures of one broker.
+    """Decides how long a read continues despite the failures of one broker.
 
-    A batch read gives up when they have lasted for ``offsetTimeout``. What a batch of a stream reads is fixed
-    when it is planned, and the loss of one broker must not end a stream: it waits as long as another broker
-    answers, and logs that once a minute.
+    A batch read gives up after ``offsetTimeout``. A stream's batch has fixed ranges after its planning, and
+    the loss of one broker must not end a stream: it waits while another broker answers, and logs that once a
+    minute.
 
     Args:
         window: how long failures may last; a successful pull resets it.
@@ -32,15 +32,15 @@ class Silence:
         self._warned = -WARNING_SECONDS
 
     def wait_or_raise(self, error: Missing, broker_name: str | None) -> None:
-        """Wait a little after a failure, or raise it when the failures have lasted too long.
+        """Wait a little after a failure, or raise its error if the failures have lasted too long.
 
         Args:
-            error: what is wrong.
-            broker_name: the broker that does not answer; ``None``: unknown.
+            error: the error of the failure.
+            broker_name: the broker that does not answer; ``None`` if it is unknown.
         """
         if self._window.is_over:
-            # Name servers forget a topic with its last broker, so a topic that they do not know may be
-            # waiting, too.
+            # Name servers forget a topic with its last broker, so an unknown topic may also be a topic whose
+            # broker is away.
             if not self._is_outlasted(broker_name):
                 raise error
             self._warn(error, broker_name)

@@ -1,1 +1,1 @@
-"""Reading topics: planning ranges, pulling them, messages as columns."""
+"""Reading topics: the planning of ranges, the readers of batches and streams."""

@@ -11,7 +11,7 @@ from orbitmq.spark.pulling.ranges import QueueRange
 
 
 class Shrunk(NamedTuple):
-    """A queue whose end is now before the offset up to which it was read."""
+    """A queue that now ends before the offset up to which it was read."""
 
     queue: MessageQueue
     read_to: int
@@ -19,7 +19,7 @@ class Shrunk(NamedTuple):
 
 
 def shrunk_queues(begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[Shrunk]:
-    """The queues that shrank: the topic was created again, or a broker lost its last messages."""
+    """The queues that shrank because the topic was created again, or a broker lost its last messages."""
     return [
         Shrunk(queue, begin[queue], end)
         for queue, end in latest.items()
@@ -33,15 +33,15 @@ def next_end(
     first: Mapping[MessageQueue, int],
     given_up: Mapping[MessageQueue, int],
 ) -> Offsets:
-    """The end of the next batch when there is no limit; the same offsets as ``begin`` when nothing came.
+    """The end of the next batch without limits; equals ``begin`` if no message arrived.
 
     A queue whose broker does not answer keeps its offset. A new queue is left out until it has a message.
 
     Args:
-        begin: where the batch begins.
-        latest: where queues end now.
-        first: the first message of queues that ``begin`` does not know.
-        given_up: the offsets at which queues go on that shrank.
+        begin: the offsets at which the batch begins.
+        latest: the present ends of the queues.
+        first: the first offsets of queues that are not in ``begin``.
+        given_up: the offsets at which queues that shrank continue.
     """
     table = dict(begin)
     begins = dict(begin.begins) if begin.is_first else {}
@@ -62,7 +62,7 @@ def batch_ranges(
     """The ranges that a batch reads.
 
     Args:
-        first: the begin of queues for which neither place has one (ends of the first form).
+        first: the begin of queues for which neither ``start`` nor ``end`` has one (ends of version 1).
     """
     for queue in backlog(start, end):
         known = end.begins.get(queue, start.get(queue))

@@ -1,6 +1,6 @@
 """Checks that brokers can filter by an SQL92 expression, before anything is pulled with it.
 
-RocketMQ sends every message, unfiltered, when it is asked to pull by an expression that it cannot parse.
+If RocketMQ cannot parse the expression of a pull, it sends every message unfiltered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orbitmq.wire.headers.client import CheckClientConfigRequest
 
 
 class FilterCheck:
-    """Asks each broker once about the expression of the option sql."""
+    """Checks the expression of the option sql once at each broker."""
 
     def __init__(self, brokers: Brokers, options: ReadOptions) -> None:
         self._brokers = brokers
@@ -24,11 +24,11 @@ class FilterCheck:
         self._checked: set[str] = set()
 
     def check(self, topic: str, address: str) -> None:
-        """Ask the broker at ``address``, unless it was asked before.
+        """Check the expression at the broker at ``address``, unless that was done before.
 
         Raises:
-            OptionError: it cannot filter by the expression; the text says why.
-            UnreachableError: it did not answer, or is busy.
+            OptionError: the broker cannot filter by the expression; the text gives the reason.
+            UnreachableError: the broker did not answer, or is busy.
         """
         sql = self._options.sql
         if sql is None or address in self._checked:

@@ -1,4 +1,4 @@
-"""Publishes the progress of a query as that of a consumer group: for monitoring, never to resume from."""
+"""Publishes the progress of a query as a consumer group's: for monitoring, never to resume from."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from orbitmq.wire.headers.offset import UpdateConsumerOffsetRequest
 log = logging.getLogger("orbitmq.spark")
 
 WARNING_SECONDS = 60.0
-# A broker that did not answer is left alone, so that it does not hold up each trigger for requestTimeout.
+# A broker that did not answer gets no requests for this time, so that it does not delay each trigger by
+# requestTimeout.
 PAUSE_SECONDS = 30.0
 
 
 class GroupProgress:
-    """Commits offsets for a consumer group. A broker that does not take them is a warning, never an error.
+    """Commits offsets for a consumer group. A broker's failure or refusal is a warning, never an error.
 
     Args:
-        group: ``None``: nothing is published.
+        group: the group; ``None`` to publish nothing.
     """
 
     def __init__(self, brokers: Brokers, group: str | None) -> None:
@@ -39,7 +40,7 @@ class GroupProgress:
         self._warned = -WARNING_SECONDS
 
     def publish(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Publish that everything below ``offsets`` is processed."""
+        """Publish that all messages below ``offsets`` are processed."""
         if self._group is None:
             return
         news = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
@@ -61,7 +62,7 @@ class GroupProgress:
         for topic in {queue.topic for queue in queues}:
             try:
                 route = self._brokers.route(topic)
-            except OrbitError as error:  # its only broker may be away
+            except OrbitError as error:  # the topic's only broker may be away
                 self._warn(error)
                 continue
             writable |= {queue: at for queue, at in route.readable.items() if at in route.masters}
@@ -82,7 +83,8 @@ class GroupProgress:
 
 
 def register(brokers: Brokers, address: str, group: str, topics: set[str]) -> None:
-    """Send one heartbeat: the broker then creates the group's retry topic, by which tools find the group.
+    """Send one heartbeat, after which the broker creates the group's retry topic. Tools find the group by
+    that topic.
 
     Raises:
         OrbitError: the broker did not answer, or refused.

@@ -1,4 +1,4 @@
-"""The reader of streams for Spark 4.0 and 4.1, which ask for the latest offset without a start offset."""
+"""The stream reader for Spark 4.0 and 4.1, which request the latest offset without passing a start offset."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger("orbitmq.spark")
 
 
 class OlderStreamReader(DataSourceStreamReader):  # type: ignore[misc]
-    """A :class:`~orbitmq.spark.read.stream.Stream` as these versions call it.
+    """A :class:`~orbitmq.spark.read.stream.Stream` behind the interface of these versions.
 
-    The end of the last batch is the end for which Spark last planned tasks: a restarted query begins by
-    planning an empty batch at its last offsets.
+    The end of the last batch is taken from the last planning of tasks: a restarted query first plans an empty
+    batch at its last offsets.
 
-    An AvailableNow run is one batch in these versions, and a reader cannot see that it is in such a run. So a
+    In these versions an AvailableNow run is one batch, and a reader cannot detect such a run. Therefore a
     batch has no limit unless the options set one; with a limit, such a run ends after its first batch.
     """
 

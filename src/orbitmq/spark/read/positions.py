@@ -1,4 +1,4 @@
-"""Resolves places such as ``earliest`` to offsets of every queue."""
+"""Resolves places such as ``earliest`` to the offsets of all queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
 
-# How far the clock of a broker may be set back between two messages of a queue.
+# The largest step back of a broker's clock between two messages of a queue for which a search allows.
 CLOCK_MARGIN_MS = 10_000
 
 T = TypeVar("T")
@@ -34,9 +34,9 @@ class KnownOffsets(NamedTuple):
     """One offset of each queue whose broker answered.
 
     Attributes:
-        offsets: by queue.
-        silent: the errors of brokers that do not answer, by name.
-        missing: the errors of topics without a route, or without an assigned queue, by name.
+        offsets: offsets by queue.
+        silent: the errors of brokers that do not answer, by broker name.
+        missing: the errors of topics without a route or an assigned queue, by topic name.
     """
 
     offsets: Offsets
@@ -45,7 +45,7 @@ class KnownOffsets(NamedTuple):
 
 
 class Positions:
-    """Asks the brokers where queues begin and end.
+    """Requests the begins and ends of queues from the brokers.
 
     Args:
         options: topics and name servers.
@@ -59,18 +59,18 @@ class Positions:
         self._filter = FilterCheck(self.brokers, options)
 
     def bytes_of(self, ranges: Sequence[QueueRange]) -> int:
-        """About how many bytes the messages of ``ranges`` take in the brokers, by a sample of each queue."""
+        """The approximate size of the messages of ``ranges`` in the brokers, from a sample of each queue."""
         if sum(item.rows for item in ranges) <= FEW_ROWS:
             return 0
         return self._sizes.bytes_of(ranges, self._owners(ranges))
 
     def check_filter(self, ranges: Sequence[QueueRange]) -> None:
-        """Whether the brokers of ``ranges`` can filter by the option sql; each is asked once.
+        """Check that the brokers of ``ranges`` can filter by the option sql; each broker is asked once.
 
         Raises:
-            OptionError: one cannot.
-            UnreachableError: one did not answer, or is not known to the name servers, for ``offsetTimeout``;
-                in a stream: and no other one answers.
+            OptionError: a broker cannot.
+            UnreachableError: a broker did not answer, or was missing at the name servers, for
+                ``offsetTimeout``, and in a stream no other broker answers, either.
         """
         if self.options.sql is None:
             return
@@ -79,7 +79,9 @@ class Positions:
             self._planned_with_retries(partial(self._check_filter_at, queue), broker_name)
 
     def _check_filter_at(self, queue: MessageQueue) -> None:
-        """Ask the broker of a queue; a new route is fetched, as the broker may have another address now."""
+        """Check the filter at the broker of a queue, with a fresh route if the known one has no address for
+        it.
+        """
         at = self.brokers.route(queue.topic).readable.get(queue)
         if at is None:
             at = self.brokers.route(queue.topic, refresh=True).readable.get(queue)
@@ -94,9 +96,10 @@ class Positions:
     def narrowed(
         self, ranges: Iterable[QueueRange], low_ms: int | None, high_ms: int | None
     ) -> list[QueueRange]:
-        """The parts of ``ranges`` that hold every message stored from one time until before another.
+        """The parts of ``ranges`` that hold every message stored from one time, included, to another,
+        excluded.
 
-        They may hold a few others: a broker's clock may have been set back.
+        They may hold a few other messages, since a broker's clock may have been set back.
         """
         left = {item.queue: item for item in ranges}
         owners = self._owners(left.values())
@@ -149,10 +152,10 @@ class Positions:
         return self.brokers.offsets_where_possible(owners, min_offset)[0]
 
     def check_place(self, place: Offsets) -> None:
-        """Check that the offsets of a checkpoint are of the topics that the options name.
+        """Check that the offsets of a checkpoint belong to the topics in the options.
 
         Raises:
-            OffsetError: it names other topics only.
+            OffsetError: the checkpoint names only other topics.
         """
         pattern = self.options.topic_pattern
         topics = {queue.topic for queue in place}
@@ -167,7 +170,7 @@ class Positions:
             )
 
     def is_told_by_master(self, queue: MessageQueue) -> bool:
-        """Whether the queue's offsets come from a master; a slave may only be behind."""
+        """Whether the queue's offsets come from a master; a slave's may only be behind."""
         address = self.brokers.route(queue.topic).readable.get(queue, "")
         return self.brokers.is_master(queue.topic, address)
 
@@ -175,10 +178,10 @@ class Positions:
         """The offsets at which the query begins, by its options.
 
         Raises:
-            OffsetError: they name a queue that does not exist.
-            DataLossError: they name a message that is gone or never came, and ``failOnDataLoss`` is on.
-            UnreachableError: the cluster was away, or only a slave there that is behind, for longer than the
-                planning of a query waits.
+            OffsetError: the options name a queue that does not exist.
+            DataLossError: the options name an offset outside of the queue, and ``failOnDataLoss`` is on.
+            UnreachableError: for longer than the planning of a query waits, the cluster did not answer, or
+                only a slave that is behind did.
         """
         return self._with_retries(lambda: self._resolve(self.options.starting, Start.EARLIEST))
 
@@ -187,7 +190,7 @@ class Positions:
         return self._with_retries(lambda: self._resolve(self.options.ending, Start.LATEST))
 
     def _with_retries(self, resolve: Callable[[], T]) -> T:
-        """The result of ``resolve``, which is tried again while the cluster does not answer."""
+        """The result of ``resolve``, with retries while the cluster does not answer."""
         window = RetryWindow(self.options.plan_timeout_ms)
         while True:
             try:
@@ -198,17 +201,18 @@ class Positions:
                 window.pause()
 
     def _planned_with_retries(self, resolve: Callable[[], T], broker_name: str | None = None) -> T:
-        """The same for a batch whose end is planned, which needs each of its brokers.
+        """The result of ``resolve`` for a batch with a planned end, which needs all its brokers; with
+        retries.
 
         Args:
-            broker_name: the broker that ``resolve`` asks; ``None``: several.
+            broker_name: the broker that ``resolve`` asks; ``None`` if there are several.
         """
         silence = Silence(self.brokers, self.options, RetryWindow(self.options.plan_timeout_ms))
         while True:
             try:
                 return resolve()
             except (UnreachableError, TopicNotFoundError) as error:
-                # A name server that just started knows no topics yet.
+                # A name server that was just started has no topics yet.
                 silence.wait_or_raise(error, broker_name)
 
     def where_in_time(
@@ -218,17 +222,17 @@ class Positions:
         every_queue: bool = False,
         every_broker: bool = True,
     ) -> KnownOffsets:
-        """One offset of every readable queue whose broker answers in ``offsetTimeout``.
+        """One offset of every readable queue whose broker answers within ``offsetTimeout``.
 
         Args:
-            every_queue: a topic without a route, or an assigned queue that does not exist, is an error at
-                once: its name may be wrong, as when a query begins.
-            every_broker: wait for each of them, not only until one answers.
+            every_queue: whether a topic without a route, or a missing assigned queue, is an error at once, as
+                at the begin of a query: the name may be wrong.
+            every_broker: wait for every broker, not only for the first answer.
 
         Raises:
             OffsetError: the option assign names a queue that does not exist.
             TopicNotFoundError: a topic does not exist.
-            UnreachableError: no broker answered in that time.
+            UnreachableError: no broker answered within that time.
         """
         window = RetryWindow(self.options.plan_timeout_ms)
         while True:
@@ -280,11 +284,11 @@ class Positions:
         last: Mapping[MessageQueue, int],
         other: Start,
     ) -> dict[MessageQueue, int]:
-        """The offset of the first message at that time or later, in each queue.
+        """The offset of the first message stored at a time or later, in each queue.
 
-        A topic without such a message is an error at the start of a read, unless
-        startingTimestampStrategy=latest: the time may be a mistake. A queue without one begins at its end
-        when other queues have one.
+        For the start of a read, a topic without such a message is an error, since the time may be a mistake,
+        unless startingTimestampStrategy=latest. A queue without such a message begins at its end if another
+        queue has one.
         """
         self._check_known(place.queues, queues, f"{_option(other)}OffsetsByTimestamp")
         times = {queue: place.queues.get(queue, place.at_ms) for queue in queues}
@@ -337,7 +341,7 @@ class Positions:
         return last
 
     def lost(self, text: str) -> None:
-        """Report a loss: an error with ``failOnDataLoss``, else a warning.
+        """Report a loss: as an error with ``failOnDataLoss``, else as a warning.
 
         Raises:
             DataLossError: with ``failOnDataLoss``.
@@ -350,7 +354,7 @@ class Positions:
         """``end`` of a batch query, never before ``start``.
 
         Raises:
-            DataLossError: a queue ends before it begins and ``failOnDataLoss`` is on.
+            DataLossError: a queue's end is before its begin, and ``failOnDataLoss`` is on.
         """
         table: dict[MessageQueue, int] = {}
         for queue, offset in end.items():
@@ -362,11 +366,11 @@ class Positions:
         return Offsets(table)
 
     def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
-        """The first offsets of queues for which neither place has a begin.
+        """The first offsets of queues for which neither ``start`` nor ``end`` has a begin.
 
         Raises:
-            UnreachableError: a broker does not answer for ``offsetTimeout``, and in a stream no other one
-                does.
+            UnreachableError: a broker does not answer for ``offsetTimeout``, and in a stream no other broker
+                answers, either.
         """
         unknown = {q for q, offset in end.items() if offset and q not in start and q not in end.begins}
         if not unknown:
@@ -382,15 +386,15 @@ class Positions:
         return self._planned_with_retries(firsts)
 
     def _queues(self) -> dict[MessageQueue, str]:
-        # Routes are asked for anew each time: queues are added and brokers move while a query runs.
+        # Each call requests fresh routes: queues are added and brokers move while a query runs.
         found = self.brokers.readable(self._topics(), refresh=True)
         return self._assigned(found)
 
     def _queues_where_possible(self) -> tuple[dict[MessageQueue, str], dict[str, Missing]]:
-        """The :meth:`_queues` of topics that have a route, and the errors of the others by name.
+        """The :meth:`_queues` of topics that have a route, and the errors of the other topics by name.
 
         Raises:
-            UnreachableError, TopicNotFoundError: no topic is there.
+            UnreachableError, TopicNotFoundError: no topic has a route.
         """
         found, missing = self.brokers.readable_where_possible(self._topics(), refresh=True)
         if not found:
@@ -401,7 +405,7 @@ class Positions:
         return self._assigned(found), missing
 
     def _assigned(self, queues: dict[MessageQueue, str]) -> dict[MessageQueue, str]:
-        """The queues that the option assign names, out of ``queues``; all without that option."""
+        """The queues among ``queues`` that the option assign names; all of them without that option."""
         chosen = self.options.assigned
         return queues if chosen is None else {queue: at for queue, at in queues.items() if queue in chosen}
 
@@ -416,5 +420,5 @@ class Positions:
 
 
 def _option(other: Start) -> str:
-    """The names of the options that give a place."""
+    """The first part of the names of the options for this place."""
     return "starting" if other is Start.EARLIEST else "ending"

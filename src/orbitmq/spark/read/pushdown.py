@@ -1,7 +1,8 @@
-"""Filters of a batch query that need not be evaluated row by row in Spark. Does no I/O.
+"""Filters of a batch query that the reader takes over from Spark. Does no I/O.
 
 Filters on queues, offsets and times narrow the ranges that are read; filters on tags go to the broker. A
-filter is taken over only if it is then exactly true of each row, as Spark does not evaluate it again.
+filter is taken over only if every returned row then satisfies it exactly, since Spark does not evaluate it
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole numbers from ``low`` up to but without ``high``; ``None``: no bound."""
+    """Whole numbers from ``low``, included, to ``high``, excluded; ``None`` for no limit."""
 
     low: int | None = None
     high: int | None = None
@@ -40,8 +41,8 @@ class Span:
         return (self.low is None or number >= self.low) and (self.high is None or number < self.high)
 
 
-# From a filter's value in whole units and the units below (a time has microseconds below its milliseconds) to
-# the span of numbers that pass.
+# For each filter class, the function from the filter's value to the span of numbers that pass. The value is
+# split into whole units and whether it has a fraction (a time has microseconds below its milliseconds).
 _SPANS: dict[str, Callable[[int, bool], tuple[int | None, int | None]]] = {
     "EqualTo": lambda floor, more: (floor + more, floor + 1),
     "GreaterThan": lambda floor, more: (floor + 1, None),
@@ -55,11 +56,12 @@ class PushedFilters:
     """The filters that the reader has taken over from Spark.
 
     Args:
-        tags: whether filters on tags may be taken over; not with another filter at the broker.
+        tags: whether filters on tags may be taken over, which is not possible with another filter at the
+            broker.
 
     Attributes:
-        tags: the subscription for the brokers, as ``"a || b"``; ``None``: no filter on tags was taken over.
-        times: when the messages were stored, in milliseconds since 1970.
+        tags: the subscription for the brokers, as ``"a || b"``; ``None`` if no filter on tags was taken over.
+        times: the span of store times, in milliseconds since 1970.
     """
 
     def __init__(self, *, tags: bool) -> None:
@@ -71,11 +73,11 @@ class PushedFilters:
         self._spans = {names.QUEUE_ID: Span(), names.QUEUE_OFFSET: Span()}
 
     def take(self, kind: str, column: str, value: Any) -> bool:
-        """Take one filter over, if that is possible.
+        """Take one filter over, if possible; returns whether it was taken over.
 
         Args:
             kind: the name of Spark's filter class.
-            value: what the column is compared with; of ``In`` all of them.
+            value: the value that the column is compared with; for ``In`` all values.
         """
         column = column.lower()
         if kind == "IsNotNull":
@@ -106,10 +108,10 @@ class PushedFilters:
                     yield QueueRange(item.queue, low, high)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that were stored in time; a narrowed range may hold others."""
+        """The rows whose store times pass; a narrowed range may hold other rows."""
         if self.times == Span():
             return batch
-        # This import takes 50 ms.
+        # This import takes 50 ms, so it happens only if it is needed.
         import pyarrow.compute as pc
 
         at = next(i for i, name in enumerate(batch.schema.names) if name.lower() == names.STORE_TIMESTAMP)

@@ -1,4 +1,4 @@
-"""Makes tasks of ranges, and reads the rows of a task; for batch reads and streams."""
+"""Creates tasks from ranges, and reads the rows of a task; for batch reads and streams."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
     """The ranges of one task; pickled by Spark.
 
     Attributes:
-        ranges: of queues, in their order.
-        routes: the planner's routes of the queues, by topic: a task asks no name server.
+        ranges: ranges of queues, in the order of the queues.
+        routes: the planner's routes of the queues, by topic, so that a task need not ask a name server.
     """
 
     def __init__(self, ranges: Sequence[QueueRange], routes: Mapping[str, QueueAddresses]) -> None:
@@ -37,8 +37,9 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 
 
 def cluster_cores() -> int:
-    """The number of tasks that run at a time, as :func:`orbitmq.spark.session.session` found it; else the
-    number of this machine's processors."""
+    """The number of tasks that run at a time, as recorded by :func:`orbitmq.spark.session.session`; without a
+    record, the number of this machine's processors.
+    """
     return whole_number(os.environ.get(CORES_VARIABLE, ""), INT32) or this_worker().host.cores
 
 
@@ -46,7 +47,7 @@ def tasks(positions: Positions, ranges: Sequence[QueueRange], count: int | None)
     """The tasks that read ``ranges``.
 
     Args:
-        count: the number of tasks; ``None``: by the size of the ranges.
+        count: the number of tasks; ``None`` derives it from the size of the ranges.
     """
     positions.check_filter(ranges)
     planned = plan(ranges, count or tasks_for(positions, ranges))
@@ -64,7 +65,7 @@ def tasks_for(positions: Positions, ranges: Sequence[QueueRange]) -> int:
 def read_task(
     partition: InputPartition, options: ReadOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of one task. Spark hands an empty partition when there is nothing to read."""
+    """The messages of one task. If there is nothing to read, Spark passes an empty partition."""
     if not isinstance(partition, TaskPartition):
         return
     maker = BatchMaker(schema, options.tags, options.on_bad_message)

@@ -1,4 +1,4 @@
-"""The reader of a stream whose options or schema are wrong: it raises their error."""
+"""The reader of a stream with invalid options or an invalid schema, which raises their error."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from orbitmq.errors import OrbitError
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
-    """Raises an error when Spark asks it for anything.
+    """Raises an error in every method that Spark calls.
 
-    When ``streamReader`` itself raises, PySpark fails with an UnboundLocalError of its own, and the user sees
-    that as the last line.
+    If ``streamReader`` itself raised, PySpark would fail with an UnboundLocalError of its own, as the last
+    line that the user sees.
     """
 
     def __init__(self, error: OrbitError) -> None:
@@ -30,7 +30,7 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 
     @override
     def latestOffset(self, *_: Any) -> dict[str, Any]:
-        """Raise the error, whatever this version of Spark passes."""
+        """Raise the error; the arguments depend on the version of Spark."""
         self._refuse()
 
     @override

@@ -1,4 +1,4 @@
-"""How large the messages of queues are, by a sample: for limits in bytes before anything is read."""
+"""The sizes of stored messages, from a sample: for limits in bytes before anything is read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from orbitmq.wire.command import Command
 
 log = logging.getLogger("orbitmq.spark")
 
-# This many messages of the largest size are at most 256 MiB: no sample is needed.
+# This many messages of the largest size have at most 256 MiB, so no sample is needed.
 FEW_ROWS = 64
 SAMPLE_MESSAGES = 32
 KEEP_SECONDS = 60.0
-# The assumed size of a message when no broker could be asked.
+# The assumed size of a message if no broker answered.
 UNKNOWN_BYTES = 1024.0
 
 
@@ -32,10 +32,10 @@ class _Known:
 
 
 class Sizes:
-    """Mean sizes of stored messages, asked for once a minute at most.
+    """Mean sizes of stored messages, requested once a minute at most.
 
     Args:
-        group: the consumer group in the requests.
+        group: the consumer group named in the requests.
     """
 
     def __init__(self, brokers: Brokers, group: str) -> None:
@@ -45,10 +45,11 @@ class Sizes:
         self._clock = this_worker().clock
 
     def bytes_of(self, ranges: Iterable[QueueRange], queues: Mapping[MessageQueue, str]) -> int:
-        """About how many bytes are stored in ``ranges``; queues that cannot be asked count as the others.
+        """The approximate number of bytes stored in ``ranges``; for queues without an answer the mean of the
+        other queues counts.
 
         Args:
-            queues: the address to ask, by queue.
+            queues: for each queue, the address of its broker.
         """
         wanted = [item for item in ranges if item.rows > 0]
         now = self._clock.monotonic()
@@ -67,7 +68,7 @@ class Sizes:
     def _sample(self, ranges: list[QueueRange], queues: Mapping[MessageQueue, str], now: float) -> None:
         places = {item.queue: item for item in ranges}
         for address, owned in by_address({queue: queues[queue] for queue in places}).items():
-            # From the middle: the first messages of a topic are often tests.
+            # The sample is from the middle, since the first messages of a topic are often tests.
             middles = ((queue, (places[queue].low + places[queue].high) // 2) for queue in owned)
             asked = [messages_at(queue, at, SAMPLE_MESSAGES, self._group) for queue, at in middles]
             try:

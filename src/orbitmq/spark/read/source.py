@@ -1,4 +1,4 @@
-"""The reader of batch queries behind the format ``rocketmq``."""
+"""The reader of batch queries for the format ``rocketmq``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.spark.read.reading import read_task, tasks
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Reads what lies between two places of the topics, fixed when the query is planned."""
+    """Reads the messages between two places of the topics, which are fixed when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -48,11 +48,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringBatchReader(BatchReader):
-    """A :class:`BatchReader` that takes filters over; Spark refuses one while its own setting forbids it."""
+    """A :class:`BatchReader` that takes over filters. Spark refuses such a reader while its setting forbids
+    filters.
+    """
 
     @override
     def pushFilters(self, filters: Iterable[Any]) -> Iterator[Any]:
-        """The filters that Spark has to evaluate itself."""
+        """The filters that Spark still has to evaluate."""
         for entry in filters:
             attribute: tuple[str, ...] = getattr(entry, "attribute", ())
             taken = len(attribute) == 1 and self._pushed.take(

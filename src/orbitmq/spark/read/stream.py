@@ -32,7 +32,7 @@ class Stream:
     offsets.
 
     Args:
-        may_end: the run may be one with AvailableNow, which this version of Spark does not show.
+        may_end: whether the run may be one with AvailableNow, which this version of Spark does not reveal.
     """
 
     def __init__(self, options: ReadOptions, *, may_end: bool = False) -> None:
@@ -49,16 +49,15 @@ class Stream:
         self._waiting_since: float | None = None
         self._no_begin: OrbitError | None = None
         self._instead: str | None = None
-        # Brokers that a warning has named as left out of an AvailableNow run; None: it is no such run.
+        # Brokers that a warning has named as left out of an AvailableNow run; None for any other run.
         self._left: set[str] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """The begin of the query while no batch is committed; without any queue when it cannot be found.
+        """The begin of the query while no batch is committed; empty if it cannot be determined.
 
-        Spark also calls this to run the first batch of a checkpoint again, whose end has its begin. Only the
-        next
-        call shows which case it is: :meth:`latest` raises the error of this call, and :meth:`tasks` needs no
-        begin when the end of the batch has it.
+        Spark also calls this to repeat the first batch of a checkpoint, whose end contains the begin. Only
+        the next call shows which case it is: :meth:`latest` raises the error of this call, while
+        :meth:`tasks` needs no begin if the end of the batch contains it.
         """
         try:
             return self._first_place().as_first().to_json()
@@ -67,10 +66,10 @@ class Stream:
             return Offsets().to_json()
 
     def _first_place(self) -> Offsets:
-        """The begin of the query by its options.
+        """The begin of the query, from its options.
 
-        A start at the first messages can do without a silent broker: its queues come later, as new ones, and
-        those begin at their first message. Any other start needs to know where each queue is now.
+        A start at the first messages is possible without a silent broker: its queues appear later as new
+        ones, which begin at their first message. Any other start needs the present offsets of all queues.
         """
         if self._options.starting is not Start.EARLIEST:
             return self._positions.start()
@@ -79,7 +78,7 @@ class Stream:
         return told.offsets
 
     def prepare_available_now(self) -> None:
-        """End this run at the present ends of the queues. Brokers that do not answer are left out of it."""
+        """End this run at the present ends of the queues. The run leaves out brokers that do not answer."""
         told = self._positions.where_in_time(max_offset)
         _tell_left(told, _LEFT)
         self._left = set(told.silent)
@@ -89,13 +88,13 @@ class Stream:
         """End this run at ``target``.
 
         Args:
-            target: the end; its ``begins`` have the start of queues that are new to the query, the brokers
-                have that of others.
+            target: the end. Its ``begins`` hold the start of queues that are new to the query; the start of
+                other new queues is requested from the brokers.
         """
         self._target = target
 
     def refuse_lost_ends(self, instead: str) -> None:
-        """Fail at a queue that shrank, whatever ``failOnDataLoss`` says: no offset may be read twice.
+        """Fail if a queue shrank, whatever the value of ``failOnDataLoss``: no offset may be read twice.
 
         Args:
             instead: the advice in the error's text.
@@ -105,20 +104,21 @@ class Stream:
     def latest(
         self, start: dict[str, Any], *, everything: bool = False, max_rows: int | None = None
     ) -> dict[str, Any]:
-        """The end of the next batch. An exception here kills the query, so a cluster that is away is waited
-        for, with ``start`` as the answer, until nothing has answered for the offset time-out.
+        """The end of the next batch. An exception here would end the query, so an unreachable cluster gives
+        ``start`` as the end, until it has been unreachable for the offset timeout.
 
         Args:
-            start: where the last batch ended.
+            start: the end of the last batch.
             everything: ignore all limits.
-            max_rows: most rows; ``None``: no limit.
+            max_rows: most rows; ``None`` for no limit.
         """
         begin = Offsets.from_json(start)
         if self._no_begin is not None and not begin:
             raise self._no_begin
         self._positions.check_place(begin)
         if not begin.is_first:
-            # Spark asks when the batch that ended here is done, the last one of an AvailableNow run too.
+            # Spark calls this after the batch that ended here, and also after the last batch of an
+            # AvailableNow run.
             self._progress.publish(begin)
         end = self._end_in_time(begin)
         if end is None:
@@ -133,15 +133,17 @@ class Stream:
         return Offsets(end, begins=end.begins, tasks=count).to_json()
 
     def _end_in_time(self, begin: Offsets) -> Offsets | None:
-        """The present ends of the queues; ``None`` while the cluster is away: Spark asks again.
+        """The present ends of the queues; ``None`` while the cluster is unreachable: Spark asks again.
 
-        An AvailableNow run would take ``None`` for its end, as if all were read, so here it waits.
+        An AvailableNow run would take ``None`` for its end, as if everything were read, so for such a run
+        this method waits.
         """
         while True:
             try:
                 end = self._end(begin)
             except (UnreachableError, TopicNotFoundError, BrokerError) as error:
-                # An unknown topic is no error: a name server that just started does not know any yet.
+                # An unknown topic counts as unreachable, since a name server that was just started has no
+                # topics yet.
                 if self._away.is_over:
                     raise
                 log.warning("the latest offsets are not known, the query waits: %s", error)
@@ -153,7 +155,7 @@ class Stream:
                 return end
 
     def _limited(self, begin: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
-        """The end of a batch within the limits of rows and bytes, after one row at least."""
+        """The end of a batch within the limits of rows and bytes; at least one row."""
         rows = sum(backlog(begin, end).values())
         most = rows if max_rows is None else min(rows, max_rows)
         size = self._positions.bytes_of(list(batch_ranges(begin, end)))
@@ -166,7 +168,7 @@ class Stream:
         return None if self._latest is None else self._latest.to_json()
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch between two places: as many as ``end`` fixes, also in a replay."""
+        """The tasks of the batch between two places, in the number that ``end`` fixes, even in a replay."""
         if start == end:
             return []
         begin, until = Offsets.from_json(start), Offsets.from_json(end)
@@ -179,8 +181,9 @@ class Stream:
         return tasks(self._positions, ranges, until.tasks)
 
     def _tells_begin(self, until: Offsets) -> bool:
-        """Whether the end offsets of a first batch suffice to run it again: they name each topic (or assigned
-        queue) of the query, and the first offset of each of its queues."""
+        """Whether the end offsets of a first batch suffice to repeat it: they name each topic (or assigned
+        queue) of the query, and the first offset of each of its queues.
+        """
         assigned = self._options.assigned
         known = set(until) if assigned is not None else {queue.topic for queue in until}
         wanted = assigned if assigned is not None else set(self._options.topics)
@@ -191,7 +194,7 @@ class Stream:
         latest: Mapping[MessageQueue, int]
         begins: Mapping[MessageQueue, int] = {}
         if self._target is not None:
-            # Queues that came after the query began are not part of it.
+            # Queues that appeared after the query began are not part of the run.
             latest, begins = self._target, self._target.begins
             self._tell_not_shown(begin)
         else:
@@ -204,7 +207,7 @@ class Stream:
         self._latest = Offsets({**begin, **latest})
         shrunk = shrunk_queues(begin, latest)
         if shrunk and self._target is not None:
-            # A slave that was behind may have answered when the run was planned.
+            # A slave that was behind may have answered during the planning of the run.
             now = self._positions.latest_where_possible().offsets
             shrunk = shrunk_queues(
                 begin, {lost.queue: now[lost.queue] for lost in shrunk if lost.queue in now}
@@ -229,16 +232,17 @@ class Stream:
         return True
 
     def _gone(self, begin: Offsets, routed: set[str]) -> list[str]:
-        """Warnings about brokers that were in the routes since the query was started, and are not now.
+        """Warnings about brokers that have left the routes since the query was started.
 
-        Name servers remove a frozen broker from the routes after two minutes; then it is not asked any more.
+        Name servers remove a frozen broker from the routes after two minutes; from then on it gets no
+        requests.
         """
         self._routed |= routed
         gone = {queue.broker_name for queue in begin} & self._routed - routed
         return [f"the name servers do not show {name} any more" for name in sorted(gone)]
 
     def _tell_not_shown(self, begin: Offsets) -> None:
-        """Warn once of brokers that the query reads, and that no name server showed when the run began."""
+        """Warn once about brokers that the query reads, but that no name server listed when the run began."""
         if self._left is None or self._target is None:
             return
         there = {queue.broker_name for queue in self._target} | self._left
@@ -247,9 +251,9 @@ class Stream:
             log.warning("the name servers do not show %s, its queues %s", name, _LEFT)
 
     def _hidden(self, begin: Offsets, latest: Mapping[MessageQueue, int]) -> list[str]:
-        """Warnings about queues that the routes had since the query was started, and do not have now.
+        """Warnings about queues that have left the routes since the query was started.
 
-        The topic was given fewer queues: messages in the others are not read.
+        The number of the topic's queues was reduced: messages in the removed queues are not read.
         """
         self._shown |= latest.keys()
         brokers = {(queue.topic, queue.broker_name) for queue in latest}
@@ -257,14 +261,16 @@ class Stream:
         return [f"{queue} is no queue of its topic any more" for queue in begin if queue in hidden]
 
     def _tell_silent(self, reasons: Sequence[str]) -> None:
-        """One warning a minute about queues that wait."""
+        """Log one warning a minute about queues that wait."""
         now = this_worker().clock.monotonic()
         if reasons and now - self._warned >= WARNING_SECONDS:
             self._warned = now
             log.warning("some queues wait, the others go on: %s", "; ".join(reasons))
 
     def _is_too_little(self, rows: int) -> bool:
-        """Whether to wait: fewer rows than ``minRowsPerTrigger`` and ``maxTriggerDelay`` not over."""
+        """Whether to wait: there are fewer rows than ``minRowsPerTrigger``, and ``maxTriggerDelay`` is not
+        over.
+        """
         if self._options.min_rows is None or self._target is not None or not rows:
             return False
         now = this_worker().clock.monotonic()

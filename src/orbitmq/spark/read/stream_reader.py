@@ -1,4 +1,4 @@
-"""The reader of streams behind the format ``rocketmq``, for Spark 4.2 and later."""
+"""The stream reader of the format ``rocketmq`` for Spark 4.2 and later."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.read.reading import read_task
 from orbitmq.spark.read.stream import Stream
 
-# Without a limit of rows a batch is limited by maxBytesPerTrigger only.
+# A batch without a limit of rows is limited by maxBytesPerTrigger only.
 NO_ROW_LIMIT = (1 << 63) - 1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads the topics as they grow: a :class:`~orbitmq.spark.read.stream.Stream` as Spark calls it."""
+    """A :class:`~orbitmq.spark.read.stream.Stream` behind Spark's interface of stream readers."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return ReadMaxRows(self._options.max_rows)
         if self._options.min_rows is not None:
             return ReadMinRows(self._options.min_rows)
-        # Spark gives ReadAllAvailable when the batch has to read everything (trigger once).
+        # Spark replaces this limit by ReadAllAvailable if the batch has to read everything (trigger once).
         return ReadMaxRows(NO_ROW_LIMIT)
 
     @override

@@ -33,8 +33,8 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
     Attributes:
         topics: the ends of the queues before the task sent, by topic.
-        matched: digests, of eight bytes each, of rows that it did not send because earlier attempts had
-            stored them.
+        matched: digests, of eight bytes each, of the rows that the task did not send because earlier attempts
+            had stored them.
     """
 
     task: TaskId
@@ -64,7 +64,9 @@ def written_by(sender: TaskSender, batches: Iterable[pa.RecordBatch]) -> Written
 
 @dataclass
 class Refused(WriterCommitMessage):  # type: ignore[misc]
-    """An error that every attempt of a task would meet. The driver raises it; Spark would repeat the task."""
+    """An error that every attempt of a task would meet. It is returned so that the driver raises it: after a
+    raised error Spark would repeat the task.
+    """
 
     error: OrbitError
 
@@ -74,7 +76,7 @@ class BatchCommit:
 
     Args:
         done: the results of the tasks; at least one.
-        state: the folder; ``None``: nothing is kept, rows are sent at least once.
+        state: the state folder; ``None`` without state: rows are sent at least once.
     """
 
     def __init__(
@@ -98,14 +100,14 @@ class BatchCommit:
 
     @property
     def facts(self) -> dict[str, object]:
-        """The facts that the commit file has."""
+        """The facts for the commit file."""
         return {"partitions": len(self._done), "rows": self._rows, **self._metrics.facts()}
 
     def finish(self) -> None:
-        """Commit a batch of a stream, or go on with a commit that was interrupted.
+        """Commit a batch of a stream, or continue an interrupted commit.
 
         Raises:
-            SinkStateError: the batch does not add up; it stays uncommitted.
+            SinkStateError: the stored messages do not match the rows; the batch stays uncommitted.
             UnreachableError: a broker was away for too long.
         """
         state, task = self._state, self.task
@@ -122,14 +124,16 @@ class BatchCommit:
         log.info("batch %d is committed: %s", task.batch_id, self.facts)
 
     def finish_job(self) -> None:
-        """End a batch job, which is never run again under its name. Errors as with :meth:`finish`."""
+        """End a batch job, which is never repeated under its name. Errors as with :meth:`finish`."""
         if self._state is not None:
             again = "What the job has sent is in the topic; run again, it sends all of its rows anew"
             self._reconcile(self._state, again)
         log.info("the job is done: %s", self.facts)
 
     def _check_same(self, record: Mapping[str, Any], state: FolderState) -> None:
-        """Check that a committed batch is the same: Spark repeats a batch whose commit it did not note."""
+        """Check that a committed batch is the same one: Spark repeats a batch whose commit it did not
+        record.
+        """
         before = record.get("rows", self._rows)
         if before != self._rows:
             raise SinkStateError(
@@ -139,7 +143,7 @@ class BatchCommit:
             )
 
     def _reconcile(self, state: FolderState, remedy: str) -> None:
-        """Make sure that each row is stored once, when other attempts have sent some of them."""
+        """Make sure that each row is stored exactly once, if other attempts have sent some rows."""
         task = self.task
         begun = state.begun(task.query_id, task.batch_id, self._successful)
         if not begun:

@@ -1,4 +1,4 @@
-"""Fencing: an attempt registers at the brokers, which then store nothing of earlier attempts any more."""
+"""Fencing: an attempt registers at the brokers, which then refuse messages of earlier attempts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.writer import BindWriterRequest
 
-# RocketMQ's brokers cannot fence. A request on a broken connection may still be in their send queue, which
+# RocketMQ's brokers cannot fence. A request from a broken connection may still be in their send queue, which
 # drops it after 0.2 s (waitTimeMillsInSendQueue).
 LATE_REQUEST_S = 0.3
-# Numbers the turns of one attempt: whenever answers were lost it begins a new turn, which fences its last
-# one.
+# The range of turn numbers of one attempt: after lost answers an attempt begins a new turn, which fences its
+# previous one.
 TURNS_OF_AN_ATTEMPT = 1 << 16
 
 
@@ -37,21 +37,21 @@ class Fencing:
         self._turn = task.attempt * TURNS_OF_AN_ATTEMPT
 
     def next_turn(self) -> None:
-        """Begin a new turn because answers were lost: brokers store nothing more of the turns before."""
+        """Begin a new turn because answers were lost: brokers then refuse messages of earlier turns."""
         self._turn += 1
 
     def bind(self, connection: BlockingConnection) -> None:
-        """Register the attempt on a connection, before anything is sent there.
+        """Register the attempt on a connection, before the first send.
 
         Raises:
             SinkStateError: a later attempt has taken over.
-            UnreachableError: the broker refuses for now.
-            TransportError: it does not answer.
+            UnreachableError: the broker refuses temporarily.
+            TransportError: the broker does not answer.
         """
         self._judge(connection.address, connection.request(self._request(fence=False)))
 
     def end_earlier(self, addresses: Iterable[str]) -> None:
-        """End the attempts before this one at these brokers. Raises as :meth:`bind`."""
+        """Fence all earlier attempts at these brokers. Raises as :meth:`bind`."""
         request = partial(self._request, fence=True)
         known = sorted(addresses)
         calls = [partial(self._brokers.ask, address, [request()]) for address in known]
@@ -70,7 +70,7 @@ class Fencing:
         ).command()
 
     def _judge(self, address: str, answer: Command) -> bool:
-        """Whether the broker can fence."""
+        """Check the answer to a registration; returns whether the broker can fence."""
         if answer.code == ResponseCode.SUCCESS:
             return True
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -1,4 +1,4 @@
-"""Send requests in flight: several at each broker, while the caller makes the next ones."""
+"""Send requests in flight: several per broker, while the caller builds the next ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from orbitmq.wire.headers.send import SendBatchMessageRequest, SendMessageV2Requ
 from orbitmq.wire.refusals import error_of, refuses_user
 
 DEFAULT_QUEUES = 4
-# How long a broker that did not answer gets no sends, when other brokers can take them.
+# How long a broker that did not answer gets no sends, if other brokers accept them.
 AVOIDED_S = 15.0
 WAIT_S = 0.05
 
-# Codes of answers when the message is in the log, but its flush or its copy is late.
+# Response codes of a stored message whose flush or replication is late.
 _LATE = frozenset(
     {
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -38,7 +38,7 @@ _LATE = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-# What a producer retries, and FLOW_CONTROL.
+# FLOW_CONTROL is retried in addition to the codes that producers retry.
 _ALSO_RETRIED = frozenset({ResponseCode.FLOW_CONTROL})
 
 
@@ -48,9 +48,9 @@ class SendRequest:
 
     Attributes:
         items: the messages, encoded as the body of a batch.
-        queue: the queue that they must go to; ``None``: any.
+        queue: the queue that must get them; ``None`` for any queue.
         alone: whether it is a single message that may not be part of a batch, or is too long for one.
-        memory: the buffer of ``items``, which is free again when a broker has taken them.
+        memory: the buffer of ``items``, reusable after a broker has accepted them.
     """
 
     topic: str
@@ -62,12 +62,12 @@ class SendRequest:
 
 
 class Failure(NamedTuple):
-    """A request without success.
+    """A failed request.
 
     Attributes:
-        address: the broker that should have taken it; empty: none was chosen yet.
-        lost: there was no answer: the messages may be stored.
-        refused: the broker's answer, if another try would get the same.
+        address: the broker of the request; empty if none was chosen yet.
+        lost: whether there was no answer, so that the messages may be stored.
+        refused: the broker's answer, if another try would get the same answer.
     """
 
     request: SendRequest
@@ -98,7 +98,7 @@ class _BrokerLink:
 
 
 class Verdict(Enum):
-    """The meaning of an answer."""
+    """The meaning of an answer for its request."""
 
     TAKEN = "taken"
     AGAIN = "again"
@@ -106,7 +106,7 @@ class Verdict(Enum):
 
 
 def verdict(code: int) -> Verdict:
-    """Whether the messages are stored, may be tried again, or never will be."""
+    """Whether the messages are stored, may be sent again, or are refused for good."""
     if code == ResponseCode.SUCCESS or code in _LATE:
         return Verdict.TAKEN
     return Verdict.AGAIN if retryable_code(code, _ALSO_RETRIED) else Verdict.REFUSED
@@ -118,11 +118,11 @@ class InFlight:
     Args:
         metrics: counts the requests.
         first: the index of the first queue of a topic to use, so that tasks begin at different queues.
-        fencing: names the writer of these connections to brokers, so that a later writer can end them.
+        fencing: registers the writer of these connections at brokers, so that a later writer can fence it.
 
     Attributes:
         failures: the failed requests; the caller removes them.
-        spent: the memory of requests that brokers have taken; the caller removes it.
+        spent: the buffers of requests that brokers have accepted; the caller removes them.
     """
 
     def __init__(
@@ -146,7 +146,8 @@ class InFlight:
         self._avoided: dict[str, float] = {}
 
     def send(self, request: SendRequest) -> None:
-        """Send a request, after waiting while too many are in flight. A failed one is found in ``failures``.
+        """Send a request, after a wait while too many are in flight. A failed request is added to
+        ``failures``.
 
         Raises:
             SinkStateError: a later attempt has taken over.
@@ -165,7 +166,7 @@ class InFlight:
                 self.failures.append(Failure(request, f"{address} is away"))
                 return
         if request.queue is not None and any(f.request.queue == queue for f in self.failures):
-            # A new request must not overtake a failed one that is to be sent again.
+            # A new request must not overtake a failed one of the same queue, which is sent again later.
             self.failures.append(Failure(request, "an earlier send to its queue failed"))
             return
         body = None if request.alone else request.items
@@ -218,7 +219,7 @@ class InFlight:
     def _line(self, address: str) -> _BrokerLink:
         line = self._lines.get(address)
         if line is not None and not line.flights and not line.connection.usable:
-            # Servers close connections that were idle for long.
+            # The server may have closed the connection because it was idle for long.
             del self._lines[address]
             line = None
         if line is None:

@@ -1,4 +1,4 @@
-"""Checks on the driver before a task begins: name servers answer, and the topic takes messages."""
+"""Checks on the driver before a task begins: name servers answer, and the topic accepts messages."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from orbitmq.spark.write.sink_state import FolderState
 
 log = logging.getLogger("orbitmq.spark")
 
-# How long name servers are asked for an unknown topic: it may have been created a moment ago.
+# How long to wait for an unknown topic, which may have just been created.
 UNKNOWN_MS = 1_000
-# How long the driver asks name servers that do not answer.
+# How long the driver tries name servers that do not answer.
 LOOK_MS = 3_000
 ANSWER_MS = 1_500
 
 
 def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
-    """The route of the option topic; none when a column names the topics.
+    """The route of the topic in the option topic; empty if a column names the topics.
 
-    A stream's driver writes its routes to a file beside its checkpoint: Spark makes a writer for each batch
-    and one for each commit, often in another process. When no name server answers, the batch uses that file.
+    A stream's driver writes its routes to a file beside its checkpoint, since Spark creates a writer for each
+    batch and another for each commit, often in another process. While no name server answers, a batch uses
+    that file.
 
     Raises:
-        UnreachableError: no name server answers, and none ever did.
-        TopicNotFoundError: there is no such topic.
+        UnreachableError: no name server answers, and there is no file of routes.
+        TopicNotFoundError: the topic does not exist.
         NotPermittedError: the topic's permission does not allow writing (or reading, where that is needed).
     """
     folder = _folder(options)
@@ -53,7 +54,9 @@ def looked_up(options: WriteOptions) -> Mapping[str, QueueAddresses]:
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
-    """The file with a stream's routes: beside its state, else beside its checkpoint."""
+    """The folder of the file with a stream's routes: the folder of its state, else one beside its
+    checkpoint.
+    """
     if options.checkpoint is None:
         return None
     try:
@@ -79,14 +82,14 @@ def _ask_anything(brokers: Brokers) -> None:
 
 
 def route_to_write(brokers: Brokers, topic: str, options: WriteOptions, limit_ms: int) -> QueueAddresses:
-    """The route of a topic that messages can be sent to.
+    """The route of a topic, after a check that messages can be sent to it.
 
     Args:
         limit_ms: how long to wait while no name server or broker answers.
 
     Raises:
-        TopicNotFoundError: there is none, for :data:`UNKNOWN_MS`, or no topic can have this name.
-        NotPermittedError: the topic's permission does not allow it.
+        TopicNotFoundError: the topic did not exist for :data:`UNKNOWN_MS`, or its name is invalid.
+        NotPermittedError: the topic's permission does not allow writing.
         UnreachableError: no name server or broker answered in time.
     """
     fault = topic_fault(topic)

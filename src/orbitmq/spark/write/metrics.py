@@ -1,4 +1,6 @@
-"""Counts and times of a task's sends, which the driver adds up and notes in the commit. Does no I/O."""
+"""Counts and times of a task's sends, which the driver adds up and writes into the commit file. Does
+no I/O.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ class SendMetrics:
     """Counts of one task, or of several.
 
     Attributes:
-        rows: messages that brokers took.
-        size_bytes: of their batch items.
-        retries: requests that were sent again.
-        late_flushes: answers of stored messages whose flush or copy was late.
-        times: how many requests took about ``1.2 ** n - 1`` milliseconds, by ``n``.
+        rows: number of messages that brokers accepted.
+        size_bytes: bytes of their batch items.
+        retries: number of requests that were sent again.
+        late_flushes: number of answers for stored messages whose flush or replication was late.
+        times: for each ``n``, the number of requests that took about ``1.2 ** n - 1`` milliseconds.
     """
 
     rows: int = 0
@@ -28,11 +30,11 @@ class SendMetrics:
     times: Counter[int] = field(default_factory=Counter)
 
     def took(self, milliseconds: float) -> None:
-        """Count a request that was answered."""
+        """Count an answered request."""
         self.times[round(math.log(milliseconds + 1, 1.2))] += 1
 
     def p99_ms(self) -> float:
-        """The 99th percentile of the times of requests, to about a tenth."""
+        """The 99th percentile of the request times, to about a tenth."""
         left = self.times.total() * 0.01
         for bucket in sorted(self.times, reverse=True):
             left -= self.times[bucket]

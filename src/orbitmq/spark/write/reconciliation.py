@@ -1,4 +1,4 @@
-"""Reconciles a replayed batch on the driver: the rows of its tasks against the stored messages."""
+"""Reconciles a replayed batch on the driver: compares the rows of its tasks with the stored messages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ log = logging.getLogger("orbitmq.spark")
 
 
 class BatchReconciliation:
-    """Reconciles one batch of which several attempts have sent parts.
+    """Reconciles one batch to which several attempts have sent parts.
 
     Args:
-        driver: the id under which missing messages are sent.
-        begun: the offsets from which to look for messages of the batch, by topic.
-        delayed: the data frame has a column that delays messages.
-        remedy: the advice for a batch that does not add up.
+        driver: the task id for missing messages that the driver sends.
+        begun: the offsets at which the search for messages of the batch begins, by topic.
+        delayed: whether the data frame has a column that delays messages.
+        remedy: the advice for a batch whose stored messages do not match its rows.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class BatchReconciliation:
         self._mark = id_mark(driver.query_id, driver.batch_id)
 
     def reconcile(self, successful: Mapping[int, str], matched: Iterable[int], rows: int) -> SendMetrics:
-        """Compare, and send what is missing; see :mod:`orbitmq.spark.write.replay`.
+        """Compare rows and stored messages, and send missing messages; see :mod:`orbitmq.spark.write.replay`.
 
         Args:
-            rows: the number of rows of the batch, for texts.
+            rows: the number of rows of the batch, for error texts.
 
         Raises:
-            SinkStateError: messages are stored that have no row; the text has the counts.
+            SinkStateError: messages without a row are stored; the text has the counts.
             UnreachableError: a broker was away for too long.
         """
         stored = (
@@ -80,7 +80,9 @@ class BatchReconciliation:
         return self._send(found.missing)
 
     def _send(self, missing: Counter[int]) -> SendMetrics:
-        """Send the equal rows that no task has sent, as each took the stored message for its own row."""
+        """Send equal rows that no task has sent, because several tasks took one stored message for their own
+        row.
+        """
         metrics = SendMetrics()
         if not missing:
             return metrics
@@ -115,5 +117,5 @@ class BatchReconciliation:
 
 
 def driver_task(query_id: str, batch_id: int, run: str) -> TaskId:
-    """The id of messages that the driver itself sends."""
+    """The task id of messages that the driver itself sends."""
     return TaskId(query_id, batch_id, DRIVER, run, 0)

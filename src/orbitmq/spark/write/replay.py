@@ -1,14 +1,16 @@
-"""The decisions of exactly-once: which rows of a replay are stored already, and whether they add up. No I/O.
+"""The decisions of exactly-once: which rows of a replay are already stored, and whether rows and messages
+match. No I/O.
 
-A row is recognised by the digest of its content, even if a replay has another order or number of partitions.
-Only messages of *earlier* attempts count: those of other runs of the query, and of other attempts of the same
-task. A task leaves out as many of its equal rows as there are earlier messages with that content, and reports
-them. Equal rows may be in several partitions, and each of their tasks may leave out a row for the same
-message: so the driver adds up.
+A row is identified by the digest of its content, even if a replay has another order or number of partitions.
+Only messages of *earlier* attempts count: of other runs of the query, and of other attempts of the same task.
+A task skips as many of its equal rows as there are earlier messages with that content, and reports them.
+Equal rows may be in several partitions, and several tasks may skip a row for the same message; therefore the
+driver adds up.
 
-- Left out more often than stored: no task has sent the difference, so the driver sends it.
-- Stored more often than left out: messages without a row. The replay gave other rows, or an attempt that was
-  thought dead has sent after the tasks looked. Never silent: the batch fails with the counts.
+- More rows skipped than messages stored: no task has sent the difference, so the driver sends it.
+- More messages stored than rows skipped: there are messages without a row. The replay gave other rows, or an
+  attempt that was assumed dead has sent after the tasks searched. The batch fails, and the error has the
+  counts.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ def is_earlier(stored: StoredRow, task: TaskId) -> bool:
 
 
 class Replay:
-    """Matches the rows of one attempt with what earlier attempts have stored.
+    """Matches the rows of one attempt with the messages that earlier attempts have stored.
 
     Attributes:
         earlier: the number of messages that earlier attempts have stored.
-        matched: the digests of the rows that were left out, one entry a row.
+        matched: the digests of the skipped rows, one entry per row.
     """
 
     def __init__(self, task: TaskId) -> None:
@@ -50,7 +52,7 @@ class Replay:
                 self._left[row.digest] += 1
 
     def take(self, digest: int) -> bool:
-        """Whether to leave out a row with this content."""
+        """Whether to skip a row with this content; counts it as matched if so."""
         if self._left.get(digest, 0) <= 0:
             return False
         self._left[digest] -= 1
@@ -63,8 +65,8 @@ class Reconciliation(NamedTuple):
 
     Attributes:
         earlier: the number of messages that unsuccessful attempts have stored.
-        unmatched: the number of these for which no row was left out.
-        missing: for each content, how often it is still to be sent.
+        unmatched: the number of these messages for which no row was skipped.
+        missing: for each content, the number of messages still to be sent.
     """
 
     earlier: int
@@ -75,12 +77,12 @@ class Reconciliation(NamedTuple):
 def reconcile(
     stored: Iterable[StoredRow], successful: Mapping[int, str], matched: Iterable[int]
 ) -> Reconciliation:
-    """Add up a batch when all its tasks have ended.
+    """Add up a batch after all its tasks have ended.
 
     Args:
         stored: all messages of the batch.
-        successful: the attempt of each partition whose result counts.
-        matched: the digests of all rows that the tasks left out.
+        successful: for each partition, the attempt whose result counts.
+        matched: the digests of all rows that the tasks skipped.
     """
     there = Counter(row.digest for row in stored if successful.get(row.partition) != row.attempt)
     left_out = Counter(matched)

@@ -1,4 +1,6 @@
-"""Writing a stream with PySpark 4.0, which gives rows: they are made batches for the writer."""
+"""Writing a stream with PySpark 4.0, which passes rows: they are converted to Arrow batches for the
+writer.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ def record_batches(rows: Iterable[Row], schema: StructType) -> Iterator[pa.Recor
 
 
 def _with_zone(local: Any) -> Any:
-    """Convert times: Spark gives them in the machine's zone, and Arrow would take them as UTC."""
+    """Add the time zone: Spark's times are in the machine's zone, and Arrow would take them as UTC."""
     return local.astimezone()
 
 
-# Types that Arrow would convert in another way than Spark.
+# Types that Arrow would convert otherwise than Spark.
 _FORMS: dict[type[DataType], Callable[[Any], Any]] = {
     MapType: lambda pairs: list(pairs.items()),
     TimestampType: _with_zone,
@@ -47,7 +49,7 @@ def _value(value: Any, form: Callable[[Any], Any] | None) -> Any:
 
 
 class RowStreamWriter(DataSourceStreamWriter):  # type: ignore[misc]
-    """Takes rows for a writer of Arrow batches.
+    """A writer of rows, which converts them for a writer of Arrow batches.
 
     Args:
         inner: the writer of Arrow batches.

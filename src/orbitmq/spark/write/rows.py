@@ -1,4 +1,4 @@
-"""The rows of a data frame as messages: the columns that may be written, and their buffers."""
+"""The rows of a data frame as messages: the allowed columns, and their buffers for the encoder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _FAULTS = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Accept the schema of a data frame to write.
+    """Check the schema of a data frame to write.
 
     Raises:
         SchemaError: a column is unknown, missing or of a wrong type, or two exclude each other.
@@ -91,12 +91,13 @@ def _same_kind(one: DataType, other: DataType) -> bool:
 
 
 class Portion(NamedTuple):
-    """Rows of one topic that may be in one batch.
+    """Rows of one topic that may share a batch.
 
     Attributes:
-        lane: the place of their queue among the topic's queues, by a hash or a number; ``None``: any queue.
-        selection: the rows, by their places in the loaded batch.
-        delayed: they have a delay, so each is sent alone: a batch has none.
+        lane: the index of their queue among the topic's queues, from a hash or a queue id; ``None`` for any
+            queue.
+        selection: the indexes of the rows in the loaded batch.
+        delayed: whether the rows have a delay, so that each is sent alone: a batch cannot have delays.
     """
 
     topic: str
@@ -106,11 +107,11 @@ class Portion(NamedTuple):
 
 
 class RowLoader:
-    """Takes the record batches of one task into an encoder.
+    """Loads the record batches of one task into an encoder.
 
     Args:
         task: the task's name in errors.
-        topic: the topic of rows that name none.
+        topic: the topic of rows that do not name one.
     """
 
     def __init__(self, encoder: BatchEncoder, task: TaskId, topic: str | None) -> None:
@@ -124,7 +125,7 @@ class RowLoader:
         self._all = _selection(())
 
     def load(self, batch: pa.RecordBatch) -> None:
-        """Put the rows into the encoder, with their sizes and digests.
+        """Load the rows into the encoder, with their sizes and digests.
 
         Raises:
             SchemaError: a row is no message; the text names it.
@@ -157,14 +158,14 @@ class RowLoader:
             raise self._fault(first + bad, _FAULTS[self._encoder.fault])
 
     def portions(self, queues: dict[str, int], wanted: memoryview | None = None) -> Iterator[Portion]:
-        """The loaded rows by topic and lane, each in their order.
+        """The loaded rows by topic and lane, in their order.
 
         Args:
             queues: the number of queues of each topic, for hashes of sharding keys.
-            wanted: only these rows; ``None``: all.
+            wanted: only these rows; ``None`` for all.
         """
         if wanted is None:
-            # Batches have the same length as a rule.
+            # Batches usually have the same length, so the selection is reused.
             if len(self._all) != len(self._codes):
                 self._all = _selection(range(len(self._codes)))
             wanted = self._all
@@ -226,7 +227,7 @@ class RowLoader:
             raise self._fault(first + row, f"has {name} {column[row].as_py()}; allowed: {low} to {high}")
 
     def _lanes(self, queues: dict[str, int]) -> list[int | None] | None:
-        """For each row the place of its queue, ``None``: any; no list when every row may go to any queue."""
+        """For each row the index of its queue, ``None`` for any; no list if every row may go to any queue."""
         if QUEUE_ID in self._columns:
             found: list[int | None] = self._columns[QUEUE_ID].to_pylist()
             return found
@@ -235,7 +236,7 @@ class RowLoader:
         names = self._columns[SHARDING_KEY].to_pylist()
         codes = self._codes.to_pylist()
         counts = [queues[topic] for topic in self._topics]
-        # As Java's SelectMessageQueueByHash: the remainder has the sign of the hash.
+        # Like Java's SelectMessageQueueByHash: the remainder has the sign of the hash.
         return [
             None if not name else abs(java_hash(name)) % counts[code]
             for name, code in zip(names, codes, strict=True)
@@ -276,7 +277,7 @@ def _milliseconds(column: Any) -> Any:
 
 
 def _joined(column: Any) -> Any:
-    """Key words joined by one space, as messages carry them."""
+    """Key words joined by one space, the form in which messages carry them."""
     if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
         return column
     words = column.flatten()
@@ -302,7 +303,8 @@ def _strings(column: Any) -> Strings:
 def _pairs(column: Any) -> MapColumn:
     buffers = column.buffers()
     bits = buffers[0] if column.null_count else None
-    # The children are not sliced: the record batch has no offset, so they are read from their beginning.
+    # The child arrays are not sliced, since the record batch has no offset: they are read from their
+    # beginning.
     return MapColumn(
         _numbers(buffers[1]),
         _strings(column.keys),

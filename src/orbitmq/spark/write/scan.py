@@ -1,4 +1,4 @@
-"""Finds the messages of a batch that brokers hold, after an earlier attempt or a lost answer."""
+"""Finds the stored messages of a batch, after an earlier attempt or a lost answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from orbitmq.wire.command import Command
 log = logging.getLogger("orbitmq.spark")
 
 DISPATCH_BEHIND = "dispatchBehindBytes"
-# Topics in which brokers keep messages until they are due; they stay readable there afterwards.
+# Topics in which brokers keep messages until they are due; the messages stay readable there afterwards.
 DELAY_HOMES = (reserved.SCHEDULE_TOPIC, reserved.TIMER_TOPIC)
 
 
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 
 def patiently(limit_ms: int, call: Callable[[], T]) -> T:
-    """The result of ``call``, which is tried again for up to ``limit_ms`` while the cluster does not answer.
+    """The result of ``call``, repeated for up to ``limit_ms`` while the cluster does not answer.
 
     Raises:
-        UnreachableError, TopicNotFoundError: the last of its errors. A name server that just started knows no
-            topics yet, so an unknown topic is waited for, too.
+        UnreachableError, TopicNotFoundError: the last error of ``call``. A name server that was just started
+            has no topics yet, so the call is also repeated for an unknown topic.
     """
     window = RetryWindow(limit_ms)
     while True:
@@ -56,7 +56,7 @@ def patiently(limit_ms: int, call: Callable[[], T]) -> T:
 
 
 class Found(NamedTuple):
-    """A message of the batch, and its queue and offset."""
+    """A stored message of the batch, with its queue and offset."""
 
     row: StoredRow
     queue: MessageQueue
@@ -68,10 +68,10 @@ class StoredRows:
     """Reads the stored messages of a batch.
 
     Args:
-        options: limits and time-outs.
+        options: limits and timeouts.
         brokers: the cluster.
-        delayed: look in the topics of delayed messages, too.
-        fencing: ends earlier attempts at the brokers before their messages are read, so that none of them is
+        delayed: whether to search the topics of delayed messages, too.
+        fencing: fences earlier attempts at the brokers before the search, so that none of their messages is
             stored later.
     """
 
@@ -89,22 +89,23 @@ class StoredRows:
         self._homes = DELAY_HOMES if delayed else ()
 
     def ends(self, topic: str) -> Offsets:
-        """The ends of the queues of ``topic``; waits up to ``retryTimeout`` for a cluster that is away.
+        """The ends of the queues of ``topic``; waits up to ``retryTimeout`` for an unreachable cluster.
 
         Raises:
-            UnreachableError, TopicNotFoundError: it was away for longer, or there is no such topic.
+            UnreachableError, TopicNotFoundError: the cluster was unreachable for longer, or the topic does
+                not exist.
         """
         return patiently(self._options.retry_timeout_ms, lambda: self._ends_now(topic))
 
     def rows(self, topic: str, since: Since, mark: bytes) -> Iterator[StoredRow]:
         """The stored messages of the batch in ``topic``, from the offsets ``since`` on.
 
-        Waits for brokers that are away, and until each master has dispatched what it stored: a message that
-        cannot be seen yet must not be sent a second time.
+        Waits for unreachable brokers, and until each master has dispatched its stored messages: a message
+        that is not readable yet must not be sent a second time.
 
         Raises:
-            UnreachableError: the master of a queue was away for longer than ``retryTimeout``.
-            SinkStateError: a message is of an earlier version of this format, or some have expired.
+            UnreachableError: the master of a queue was unreachable for longer than ``retryTimeout``.
+            SinkStateError: a message has an earlier version of this format, or messages have expired.
         """
         seen: set[tuple[int, str, int]] = set()
         for block in self._blocks(topic, since, []):
@@ -112,14 +113,14 @@ class StoredRows:
                 if (row := stored_row(properties, mark)) is None:
                     continue
                 if self._homes:
-                    # A delivered message is in its topic, and still in the topic of delayed messages.
+                    # A delivered delayed message is in its topic and still in the topic of delayed messages.
                     if row[:3] in seen:
                         continue
                     seen.add(row[:3])
                 yield row
 
     def messages(self, topic: str, since: Since, mark: bytes) -> Iterator[Found]:
-        """The same messages with their bodies, queues and offsets."""
+        """The stored messages of the batch like :meth:`rows`, with their bodies, queues and offsets."""
         for block in self._blocks(topic, since, [BROKER, names.QUEUE_ID, names.BODY]):
             for properties, broker, queue_id, body in zip(*block, strict=True):
                 if (row := stored_row(properties, mark)) is not None:
@@ -146,7 +147,7 @@ class StoredRows:
             ) from error
 
     def _way_on(self) -> str:
-        """The advice for a batch whose stored messages cannot be found out."""
+        """The advice for a batch whose stored messages cannot be determined."""
         place = self._options.state_location
         return f"to send all rows, again those that are stored, remove its folder in {place}"
 
@@ -166,7 +167,8 @@ class StoredRows:
         try:
             return patiently(self._options.retry_timeout_ms, lambda: self._ranges_now(topic, since))
         except (UnreachableError, TopicNotFoundError) as error:
-            # A broker that was removed for good never answers, and each restart of the query waits for it.
+            # A broker that was removed for good never answers, and without this advice each restart of the
+            # query would wait for it.
             raise UnreachableError(
                 f"what was stored in {topic!r} earlier cannot be read: {error}. If that stays so: "
                 f"{self._way_on()}"

@@ -31,16 +31,16 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 log = logging.getLogger("orbitmq.spark")
 
-# Most bytes of messages in a request: the frame's limit without its header.
+# Most bytes of messages in a request: the limit of a frame without its header.
 LARGEST_SEND_BYTES = MAX_FRAME_BYTES - (128 << 10)
-# Most batches that are filled at a time, one for each queue of rows with an order.
+# Most batches that are filled at a time: one for each queue of rows with an order.
 MAX_OPEN = 256
-# Messages of one batch: the fast path of a broker of OrbitMQ takes no more, and its slow path costs several
-# times as much.
+# Most messages of one batch: the fast path of OrbitMQ's brokers accepts no more, and the slow path costs
+# several times as much.
 MAX_ITEMS = 256
 
-# Called before a task sends to a topic, with the ends of its queues; returns the offsets from which to look
-# for messages of earlier attempts, when there may be some.
+# Called before a task's first send to a topic, with the ends of its queues; returns the offsets at which the
+# search for messages of earlier attempts begins, if there may be any.
 Begin = Callable[[str, Offsets], Since | None]
 
 
@@ -57,10 +57,10 @@ class TaskSender:
     """Sends the rows of one task.
 
     Args:
-        options: limits, time-outs, delivery.
-        task: the task that the rows belong to.
+        options: limits, timeouts, delivery.
+        task: the task of the rows.
         columns: names of the data frame's columns.
-        begin: called with each topic and its ends before the first message goes there.
+        begin: called with each topic and the ends of its queues before the first message is sent to it.
     """
 
     def __init__(self, options: WriteOptions, task: TaskId, columns: frozenset[str], begin: Begin) -> None:
@@ -90,12 +90,12 @@ class TaskSender:
         return self._loader.rows
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows, and send the batches that are full.
+        """Add the next rows, and send full batches.
 
         Raises:
             BrokerError: a broker refuses a message.
-            UnreachableError: no broker took it before the deadline.
-            SchemaError: a row is no message that could be sent.
+            UnreachableError: no broker accepted it before the deadline.
+            SchemaError: a row is no valid message.
         """
         if not batch.num_rows:
             return
@@ -124,7 +124,7 @@ class TaskSender:
         self._flights.close()
 
     def _first(self, topic: str) -> None:
-        """Find the queues of a topic, their ends, and the messages of earlier attempts in them."""
+        """Find the queues of a topic, the ends of the queues, and the messages of earlier attempts."""
         route_to_write(self._brokers, topic, self._options, self._options.retry_timeout_ms)
         ends = self._stored.ends(topic) if self._knows_rows else Offsets({})
         self.topics[topic] = ends
@@ -135,7 +135,7 @@ class TaskSender:
             self.replay.found(self._stored.rows(topic, earlier, mark))
 
     def _writable(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic; the same ones for the whole task, so that a key keeps its queue."""
+        """The queues of a topic; they stay the same for the whole task, so that a key keeps its queue."""
 
         def ask() -> list[MessageQueue]:
             found = sorted(self._brokers.route(topic, refresh=True).writable)
@@ -175,8 +175,8 @@ class TaskSender:
             opened.count += reached - at
             opened.used, at = encoder.used, reached
             if at < stop and not opened.used:
-                # A long message is not sent as a batch of one: its body alone may be as long as a broker
-                # allows.
+                # A long message is not sent as a batch of one: its body alone may have the longest size that
+                # a broker allows.
                 self._put(SendRequest(portion.topic, self._item(portion, at), 1, queue, alone=True))
                 at += 1
             elif at < stop:
@@ -215,7 +215,7 @@ class TaskSender:
         self._put(request)
 
     def _memory(self) -> memoryview:
-        """A buffer for one batch: that of an earlier batch which a broker has taken, or a new one."""
+        """A buffer for one batch: reused from a batch that a broker has accepted, or a new one."""
         spent = self._flights.spent
         return spent.pop() if spent else memoryview(bytearray(self._options.batch_bytes))
 
@@ -225,10 +225,10 @@ class TaskSender:
             self._flights.drain()
             self._recover()
 
-    # -- what went wrong -------------------------------------------------------------------------------
+    # -- failures -------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """Send failed requests again until ``retryTimeout`` is over, with no others in flight."""
+        """Send failed requests again until ``retryTimeout`` is over, with no other request in flight."""
         window = RetryWindow(self._options.retry_timeout_ms)
         while failures := self._flights.failures:
             self._flights.failures = []
@@ -242,13 +242,13 @@ class TaskSender:
                 window.pause()
             lost = {failure.request.topic for failure in failures if failure.lost}
             if lost and self._fencing is not None:
-                # All connections belong to the turn that ends here, also those that work.
+                # All connections belong to the turn that ends here, even those that still work.
                 self._flights.close()
                 self._fencing.next_turn()
             for topic in sorted({request.topic for request in todo}):
                 self._refresh(topic)
                 if topic in lost and self._fencing is not None:
-                    # No answer does not mean not stored.
+                    # A message without an answer may be stored nevertheless.
                     todo = list(self._without_stored(topic, todo))
             self.metrics.retries += len(todo)
             for request in todo:
@@ -258,7 +258,8 @@ class TaskSender:
                 window.succeeded()
 
     def _again(self, failure: Failure) -> list[SendRequest]:
-        """The requests to send again: the failed one, or one for each message when one of them is refused.
+        """The requests to send again: the failed request, or one request per message if one message is
+        refused.
 
         Raises:
             BrokerError: the broker refuses a single message, or the refusal is not about a message.
@@ -315,5 +316,5 @@ def _items(request: SendRequest) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 def columns_of(schema: Any) -> frozenset[str]:
-    """The columns of a data frame by their names in lower case."""
+    """The names of a data frame's columns in lower case."""
     return frozenset(field.name.lower() for field in schema.fields)

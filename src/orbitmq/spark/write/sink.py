@@ -2,10 +2,9 @@
 
 A task sends its rows and returns its result; the driver adds up the results and commits, by ``delivery``:
 
-- *at-least-once*: nothing is noted; a task that is repeated sends its rows again.
+- *at-least-once*: no state is kept; a repeated task sends its rows again.
 - *exactly-once*: messages have ids and digests, attempts note the ends of queues before they send, and a
-replay
-  leaves out the rows that are stored (:mod:`orbitmq.spark.write.replay`).
+replay leaves out the rows that are stored (:mod:`orbitmq.spark.write.replay`).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from orbitmq.wording import counted
 
 log = logging.getLogger("orbitmq.spark")
 
-# Rows that a task reads although it cannot send them, since Spark prints a broken pipe otherwise.
+# The number of batches that a task reads although it cannot send them; otherwise Spark prints a broken pipe.
 UNUSED_BATCHES = 64
 
 
@@ -46,9 +45,9 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
     """Writes the batches of a streaming query.
 
     Raises:
-        OptionError: there is no place for the state that ``delivery`` needs, or no request holds
-            ``batchBytes``.
-        SchemaError: the columns are not those of messages.
+        OptionError: there is no folder for the state that ``delivery`` needs, or ``batchBytes`` is more than
+            a request can hold.
+        SchemaError: a column is not one of a message.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -58,7 +57,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
-        # A token made on the driver for each batch and pickled into its tasks.
+        # A token that is created on the driver for each batch and pickled into the batch's tasks.
         self._run = _token()
 
     @override
@@ -88,7 +87,7 @@ class StreamWriter(StreamArrowWriter):  # type: ignore[misc]
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Log only: Spark also calls this after a commit, and messages cannot be taken back."""
+        """Log only: Spark also calls this after a commit, and sent messages cannot be withdrawn."""
         log.warning("batch %d failed; if it was not committed, a replay completes it", batchId)
 
 
@@ -96,9 +95,9 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a data frame once; needs ``mode("append")``.
 
     Raises:
-        OptionError: ``mode("overwrite")``, since messages cannot be replaced, or no request holds
-            ``batchBytes``.
-        SchemaError: the columns are not those of messages.
+        OptionError: ``mode("overwrite")`` is set, although messages cannot be replaced, or ``batchBytes`` is
+            more than a request can hold.
+        SchemaError: a column is not one of a message.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -110,7 +109,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _folder(options)
         self._options = replace(options, routes=looked_up(options))
         self._columns = columns_of(schema)
-        # Made once on the driver and pickled into every task.
+        # Created once on the driver and pickled into every task.
         self._run = _token()
 
     @override
@@ -133,23 +132,23 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @override
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log only: messages cannot be taken back."""
+        """Log only: sent messages cannot be withdrawn."""
         rows = sum(message.metrics.rows for message in _written(messages))
         log.warning("the job failed after %s had been sent", counted(rows, "message"))
 
 
 def _check(options: WriteOptions, schema: StructType) -> None:
-    """Refuse options, on the driver, with which no task could send."""
+    """On the driver, refuse options with which no task could send."""
     check_columns(schema, options.topic)
     if options.batch_bytes > LARGEST_SEND_BYTES:
         raise OptionError(f"option batchBytes is above {LARGEST_SEND_BYTES}: a request holds no more")
 
 
 def _without_state(options: WriteOptions) -> WriteOptions:
-    """The delivery of a batch job without state: at least once, with a warning unless the option asks for it.
+    """The delivery of a batch job without state: at least once, with a warning unless the option sets it.
 
     Raises:
-        OptionError: the option asks for exactly once.
+        OptionError: the option is exactly once.
     """
     if options.delivery == EXACTLY_ONCE:
         raise OptionError(f"delivery={EXACTLY_ONCE} needs the option stateLocation, a folder, in a batch job")
@@ -163,7 +162,7 @@ def _without_state(options: WriteOptions) -> WriteOptions:
 
 
 def _begin(state: FolderState | None, task: TaskId) -> Begin:
-    """Notes in the state folder the ends of queues before an attempt sends."""
+    """The function that records the ends of queues in the state folder before an attempt sends."""
     return _nothing_earlier if state is None else partial(state.begin, task)
 
 
@@ -172,7 +171,7 @@ def _nothing_earlier(_topic: str, _ends: Offsets) -> None:
 
 
 def _folder(options: WriteOptions) -> FolderState | None:
-    """The folder of the state; ``None``: no state is kept."""
+    """The state folder; ``None`` without state."""
     location = options.state_location
     return FolderState(location) if location is not None and options.is_exact else None
 
@@ -185,7 +184,7 @@ def _context() -> TaskContext:
 
 
 def _token() -> str:
-    """A name for a run: unique, and higher than those of earlier runs."""
+    """A name for a run, unique and higher than the names of earlier runs."""
     worker = this_worker()
     return new_run(worker.clock.now_ms(), worker.random.getrandbits(20))
 
@@ -193,11 +192,11 @@ def _token() -> str:
 def _final(
     write: Callable[[Iterator[pa.RecordBatch]], Written], batches: Iterator[pa.RecordBatch]
 ) -> Written | Refused:
-    """The result of a task for the driver. An error that every attempt would get is returned, not raised."""
+    """The result of a task for the driver. An error that every attempt would meet is returned, not raised."""
     try:
         return write(batches)
     except (TopicNotFoundError, NotPermittedError) as error:
-        # Spark prints a broken pipe when a task does not read its remaining rows.
+        # If a task does not read its remaining rows, Spark prints a broken pipe.
         for _ in islice(batches, UNUSED_BATCHES):
             pass
         return Refused(error)

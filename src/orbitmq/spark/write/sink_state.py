@@ -1,8 +1,8 @@
 """The state of a writer in files: the ends of queues before each attempt, and the commits.
 
-Each attempt and each commit writes its own files, so nothing is locked, renamed or overwritten, and any file
-system of ``pyarrow.fs`` will do. A file counts only when it is complete. An attempt writes its file before it
-sends, so an attempt with an incomplete file has sent nothing.
+Each attempt and each commit writes its own files, so no file is locked, renamed or overwritten, and any file
+system of ``pyarrow.fs`` is suitable. Only complete files count. An attempt writes its file before it sends,
+so an attempt with an incomplete file has sent nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orbitmq.spark.errors import OffsetError, OptionError, SinkStateError
 from orbitmq.spark.locations import failure_text, pyarrow_uri
 from orbitmq.spark.write.task import Since, TaskId
 
-# Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
+# The value of Spark's spark.sql.streaming.minBatchesToRetain: older batches cannot be replayed.
 RETAINED_BATCHES = 100
 VERSION = 2
 _BEGIN = re.compile(r"begin-(-?\d+)-([0-9a-f]+\.\d+)-(.*)\.json")
@@ -31,7 +31,7 @@ _COMMIT_OF_EARLIER_VERSION = "commit.json"
 _EARLIER_VERSION = re.compile(r"intent-\d+-.*\.json")
 _ROUTES = "routes.json"
 _SAFE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-# Object stores have no folders, so none is created there.
+# File systems without folders, so that none has to be created.
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 
 
@@ -39,10 +39,10 @@ class FolderState:
     """The state of a writer in a folder that driver and workers share.
 
     Args:
-        location: a path, or a URL that ``pyarrow.fs`` knows (file, s3, gs, abfs, hdfs).
+        location: a path, or a URL of a scheme of ``pyarrow.fs`` (file, s3, gs, abfs, hdfs).
 
     Raises:
-        OptionError: a URL of another kind.
+        OptionError: the URL has another scheme.
     """
 
     def __init__(self, location: str) -> None:
@@ -62,7 +62,8 @@ class FolderState:
         self._root = root.rstrip("/")
 
     def note_routes(self, routes: Mapping[str, QueueAddresses]) -> None:
-        """Write the routes of the option topic to one file, for a driver that finds no name server.
+        """Write the routes of the topic in the option topic to one file, for a driver that reaches no name
+        server.
 
         Raises:
             SinkStateError: the file cannot be written.
@@ -71,7 +72,7 @@ class FolderState:
         self._write(f"{self._root}/{_ROUTES}", {"v": VERSION, "routes": found})
 
     def noted_routes(self) -> dict[str, QueueAddresses] | None:
-        """The routes that were written last; ``None``: no file, or one that cannot be read."""
+        """The routes that were written last; ``None`` if there is no readable file."""
         try:
             content = self._read(f"{self._root}/{_ROUTES}")
             if content is None:
@@ -81,14 +82,15 @@ class FolderState:
             return None
 
     def is_committed(self, query_id: str, batch_id: int) -> bool:
-        """Whether the batch was committed as a whole."""
+        """Whether the whole batch was committed."""
         return self.commit_record(query_id, batch_id) is not None
 
     def check_last(self, query_id: str, batch_id: int) -> None:
-        """Whether Spark may run this committed batch again: it repeats only the last batch of a query.
+        """Check that Spark may repeat this committed batch: it repeats only the last batch of a query.
 
         Raises:
-            SinkStateError: a later batch has begun, so the checkpoint is an older one, and the batch another.
+            SinkStateError: a later batch has begun, so the checkpoint is an older one and this is a different
+                batch.
         """
         if self._names(self._folder(query_id, batch_id + 1)):
             raise SinkStateError(
@@ -97,12 +99,12 @@ class FolderState:
             )
 
     def remedy(self, query_id: str) -> str:
-        """The advice for a user who wants batches to be sent again although they were committed."""
+        """The advice for a user who wants committed batches to be sent again."""
         folder = f"{self.location.rstrip('/')}/{query_id}"
         return f"To send the rows, again those that were sent already, remove {folder}"
 
     def commit_record(self, query_id: str, batch_id: int) -> dict[str, Any] | None:
-        """The facts in the commit file of a batch; ``None``: it is not committed."""
+        """The facts in the commit file of a batch; ``None`` if the batch is not committed."""
         folder = self._folder(query_id, batch_id)
         for name in self._names(folder):
             if name == _COMMIT_OF_EARLIER_VERSION:
@@ -112,19 +114,19 @@ class FolderState:
         return None
 
     def begin(self, task: TaskId, topic: str, ends: Offsets) -> Since | None:
-        """Note the ends of the queues of a topic before an attempt sends to it.
+        """Record the ends of a topic's queues before an attempt sends to the topic.
 
         Returns:
-            The offsets from which to look for messages of earlier attempts; ``None``: there was no earlier
-            attempt.
+            The offsets at which the search for messages of earlier attempts begins; ``None`` if there was no
+                earlier attempt.
 
         Raises:
             SinkStateError: the folder cannot be read or written, or an earlier version began the batch.
         """
         folder = self._folder(task.query_id, task.batch_id)
         name = f"begin-{task.partition}-{task.attempt_text}-{quote(topic, safe='')}.json"
-        # The file is written before the folder is listed: of two attempts at a time at least one sees the
-        # other.
+        # The file is written before the folder is listed, so that of two concurrent attempts at least one
+        # sees the other.
         self._write(f"{folder}/{name}", {"v": VERSION, "ends": ends.to_json()})
         earlier = []
         for partition, attempt, at, path in self._begun(folder):
@@ -135,7 +137,9 @@ class FolderState:
         return lowest(earlier) if earlier else None
 
     def begun(self, query_id: str, batch_id: int, successful: Mapping[int, str]) -> dict[str, Since]:
-        """By topic, the offsets from which to look for messages of unsuccessful attempts, if any."""
+        """By topic, the offsets at which the search for messages of unsuccessful attempts begins, if there
+        were any.
+        """
         folder = self._folder(query_id, batch_id)
         found = self._begun(folder)
         if all(successful.get(partition) == attempt for partition, attempt, _, _ in found):
@@ -146,22 +150,22 @@ class FolderState:
         return {topic: lowest(ends) for topic, ends in topics.items() if ends}
 
     def commit(self, query_id: str, batch_id: int, run: str, facts: Mapping[str, Any]) -> None:
-        """Note that the batch is committed; forget batches that are too old to be replayed."""
+        """Record that the batch is committed; remove batches that are too old for a replay."""
         self._write(f"{self._folder(query_id, batch_id)}/commit-{run}.json", {"v": VERSION, **facts})
         old = batch_id - RETAINED_BATCHES
         if old >= 0:
             try:
                 self._files.delete_dir(self._folder(query_id, old))
             except OSError:
-                # It is gone already, or it stays: nothing depends on it.
+                # The folder is already gone, or it stays: nothing depends on it.
                 return
 
     def folder(self, query_id: str, batch_id: int) -> str:
-        """The place of a batch's files, for texts."""
+        """The location of a batch's files, for texts."""
         return f"{self.location.rstrip('/')}/{query_id}/{batch_id}"
 
     def _begun(self, folder: str) -> list[tuple[int, str, str, str]]:
-        """Partition, attempt, topic and path of each file that an attempt wrote before it sent."""
+        """Partition, attempt, topic and path of each file that an attempt wrote before its sends."""
         found = []
         names = self._names(folder)
         for name in names:
@@ -198,10 +202,10 @@ class FolderState:
         return sorted(info.base_name for info in infos)
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        """The content of a file; ``None``: its writer died, and the file is incomplete.
+        """The content of a file; ``None`` if the file is incomplete because its writer died.
 
         Raises:
-            SinkStateError: the file is whole and no JSON, or it cannot be read.
+            SinkStateError: the file is complete but no JSON, or it cannot be read.
         """
         try:
             with self._files.open_input_stream(path) as stream:
@@ -229,8 +233,8 @@ class FolderState:
 def lowest(ends: list[Offsets]) -> Since:
     """The lowest offsets at which several attempts began.
 
-    A queue that one of the attempts did not know counts from its first message. It is not left out: another
-    attempt that knew it may have sent there, so its broker has to be waited for.
+    A queue that is unknown to one of the attempts counts from its first message. It is not left out, since
+    another attempt may have sent to it, and its broker has to answer.
     """
     return {
         queue: min(each[queue] for each in ends) if all(queue in each for each in ends) else None

@@ -1,4 +1,4 @@
-"""The ids that a writer gives to messages, and reading them back. Does no I/O."""
+"""The ids that a writer gives to messages, and the parsing of ids. Does no I/O."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import NamedTuple, TypeAlias
 from orbitmq.message.model import MessageQueue
 from orbitmq.spark.errors import SinkStateError
 
-# The whole id, readable: query, batch, partition, attempt, row, digest of the row.
+# The property with the whole id in readable form: query, batch, partition, attempt, row, digest of the row.
 SPARK_ID = "ORBITMQ_SPARK_ID"
-# The partition of messages that the driver sends when it reconciles a batch.
+# The partition number of messages that the driver sends when it reconciles a batch.
 DRIVER = -1
 
-# The offsets from which to look for messages of earlier attempts, in all queues that one of them knew;
-# ``None``: from the first message.
+# The offsets at which the search for messages of earlier attempts begins, in all queues that one of the
+# attempts knew; ``None`` for the first message.
 Since: TypeAlias = Mapping[MessageQueue, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """One attempt of one task of one batch. Together with a row's number it identifies a message for ever.
+    """One attempt of one task of one batch. Together with a row's number it identifies a message uniquely.
 
     Attributes:
-        run: of the query, a hexadecimal number; each start has a higher one (:func:`new_run`).
+        run: the run of the query, a hexadecimal number that grows with each start (:func:`new_run`).
         attempt: the number of the task's attempt, unique in its run.
     """
 
@@ -37,17 +37,17 @@ class TaskId:
 
     @property
     def run_number(self) -> int:
-        """The run as a number; later runs have higher ones, by the drivers' clocks."""
+        """The run as a number; later runs have higher numbers, by the drivers' clocks."""
         return int(self.run, 16)
 
     @property
     def text(self) -> str:
-        """The name in texts for people."""
+        """The task's name in texts for people."""
         return f"{self.query_id}/{self.batch_id}/{self.partition}"
 
     @property
     def attempt_text(self) -> str:
-        """Run and attempt."""
+        """The text of run and attempt."""
         return f"{self.run}.{self.attempt}"
 
     @property
@@ -58,7 +58,7 @@ class TaskId:
 
     @property
     def id_head(self) -> bytes:
-        """The property with the id, up to the row's number."""
+        """The property with the id, up to but not including the row's number."""
         return f"{SPARK_ID}\x01{self.text}/{self.attempt_text}/".encode()
 
 
@@ -81,10 +81,10 @@ class StoredRow(NamedTuple):
 
 
 def new_run(now_ms: int, chance: int) -> str:
-    """The name of a run that starts now.
+    """The name of a new run.
 
     Args:
-        chance: 20 bits, which tell runs of the same millisecond apart.
+        chance: 20 random bits, which distinguish runs of the same millisecond.
     """
     return f"{now_ms:011x}{chance:05x}"
 
@@ -95,10 +95,11 @@ def id_mark(query_id: str, batch_id: int) -> bytes:
 
 
 def stored_row(properties: bytes, mark: bytes) -> StoredRow | None:
-    """The row of a message by its properties; ``None``: the message is not of the batch with this mark.
+    """The row of a message, from its properties; ``None`` if the message does not belong to the batch with
+    this mark.
 
     Raises:
-        SinkStateError: an earlier version of the format wrote the message, and its id has less in it.
+        SinkStateError: an earlier version of the format wrote the message, whose id has fewer fields.
     """
     at = properties.find(mark)
     if at < 0:
