@@ -120,7 +120,7 @@ class Assembly:
     """An assembled broker: its parts, and its components in the order in which they start.
 
     Attributes:
-        hand_overs: what extensions have to do before a clean stop, in order.
+        hand_overs: the extensions' work before a clean stop, in order.
     """
 
     services: Services

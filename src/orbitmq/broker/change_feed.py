@@ -155,10 +155,10 @@ class ChangeFeed:
     """The changes of one broker's tables.
 
     Args:
-        log_end: gives the present end of the commit log.
+        log_end: returns the present end of the commit log.
 
     Attributes:
-        stamps: how new each key is; ``None``: stamps are not kept.
+        stamps: the stamps of the tables' keys; ``None``: stamps are not kept.
     """
 
     def __init__(self, log_end: Callable[[], int] = lambda: 0) -> None:

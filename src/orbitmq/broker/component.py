@@ -69,7 +69,7 @@ class Component:
         """Begin. May be called again after :meth:`stop`."""
 
     async def stop(self) -> None:
-        """End. Work left undone must be work that the next start does again."""
+        """End. The next start has to do the work that is left undone."""
         await self.end_work()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:

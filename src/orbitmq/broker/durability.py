@@ -197,7 +197,7 @@ class Durability(Component):
         late = list(self._waiting)[len(kept) :]
         self._waiting = deque(kept)
         self._gates.remove(gate)
-        # Numbers of answers that left from the middle are free again, so notes by number are void.
+        # Answers left from the middle of the queue, so the notes that count answers are wrong now.
         self._marks.clear()
         self._groups.clear()
         for offset, release, argument, late_answer, _ in late:
@@ -228,7 +228,7 @@ class Durability(Component):
             want(offset)
 
     def tell(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
-        """As :meth:`when_safe`, but releases at once when the log is safe already.
+        """Call ``release`` like :meth:`when_safe`, but at once if the log is safe already.
 
         Raises:
             StoreClosedError: as :meth:`stored`.

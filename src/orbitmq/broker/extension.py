@@ -47,7 +47,7 @@ class Host:
     offers: list[object] = field(default_factory=list)
 
     def offered(self, kind: type[T]) -> T:
-        """The port of this class that a feature or an extension attached before offers.
+        """The port of this class, which a feature or an extension that was attached before offers.
 
         Raises:
             LookupError: no feature offers this port.

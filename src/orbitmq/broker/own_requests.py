@@ -1,4 +1,4 @@
-"""The requests that a broker sends itself, to name servers and to other brokers."""
+"""The client for a broker's own requests to name servers and to other brokers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Registration(Component):
         self._client = self._connect()
         self._servers = [_NameServer(address) for address in config.name_servers]
         self._servers_changed = asyncio.Event()
-        # The port for slaves; replication sets the real one when it listens.
+        # The port for slaves; replication sets the one on which it listens.
         self.ha_port = config.ha_listen_port
         self._events = events
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)

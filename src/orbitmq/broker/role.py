@@ -54,7 +54,7 @@ class RoleError(OrbitError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """The event of a change; ``at_ms`` is milliseconds since the epoch."""
+    """The event of a change of role; ``at_ms`` is milliseconds since the epoch."""
 
     before: Role
     after: Role

@@ -34,7 +34,7 @@ SAMPLE_SECONDS = 10.0
 SAMPLES_PER_MINUTE = 6
 # Seconds between the samples of a ring, and how many make its span: a minute, an hour, a day.
 _RINGS = ((10.0, 7), (600.0, 7), (3600.0, 25))
-# If the timer fires a little early, a ring must not skip a whole step.
+# The timer may fire this much early without a ring skipping a whole step.
 _EARLY_SECONDS = 1.0
 _SERIES_PER_STEP = 500
 _RATE_SPANS = (1, 6, 60)  # in samples
@@ -434,7 +434,7 @@ class Stats(Component):
             self._series.pop((TOPIC_PUT_NUMS, event.topic), None)
 
     def _group_changed(self, event: GroupChanged) -> None:
-        # The offsets of a deleted group may stay, and with them what it has pulled.
+        # The offsets of a deleted group may stay, and with them the record of its pulls.
         if event.config is None:
             end = f"{SEPARATOR}{event.group}"
             for which in [which for which in self._series if which[1].endswith(end)]:

@@ -103,7 +103,7 @@ class StoreTopics(Component):
         """Delete queues that were rebuilt from the log for topics that no longer exist.
 
         A topic made later with such a name would begin with their messages. A topic with messages newer
-        than the table was made after the table was written: the table is a backup.
+        than the table is kept: it was made after the table, which then is a backup.
         """
         changed_ms, made = self._topics.version.timestamp, self._store.incarnations
         deleted = [
@@ -141,7 +141,7 @@ def _made(told: MadeAt) -> Made:
 
 
 def made_now(store: MessageStore, topic: str) -> MadeAt | None:
-    """Where in the log the messages of a topic made now begin; ``None``: all are its own."""
+    """Where in the log the messages of a topic made now begin; ``None``: all of its name are its own."""
     made = store.incarnations.now(topic)
     return None if made is None else MadeAt(made.log_offset, made.time_ms)
 

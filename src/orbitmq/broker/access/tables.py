@@ -96,8 +96,8 @@ class BrokerAccess(Component):
     def _counts(self, deleted: bool) -> bool:
         """Whether a change made here gets a number, so that it is later than all known changes.
 
-        A start makes users of the settings that are missing. They get no number, so they undo no change of
-        another broker; only at a master does the start bring a deleted user back.
+        A start creates the users of the settings that are missing. They get no number, so they undo no change
+        of another broker; only at a master does the start bring a deleted user back.
         """
         if not self._started:
             return deleted and self._config.broker_id == MASTER_ID

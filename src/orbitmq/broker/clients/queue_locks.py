@@ -83,7 +83,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back the queues that the client holds; others stay as they are."""
+        """Unlock those of the queues that the client holds; other clients' locks stay."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)

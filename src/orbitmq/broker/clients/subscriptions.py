@@ -36,7 +36,7 @@ class Conflict:
 
 @dataclass(slots=True)
 class Heard:
-    """Whether a heartbeat's subscriptions changed the set of topics or an expression, and a new conflict."""
+    """The effect of a heartbeat: whether topics or expressions changed, and a new conflict, if any."""
 
     topics: bool
     expressions: bool
@@ -115,7 +115,7 @@ class Subscriptions:
         return None
 
     def _share(self, said: _Member) -> None:
-        """Keep equal subscriptions once: a group may have ten thousand members with the same subscription."""
+        """Share the objects of equal subscriptions: ten thousand members of a group may have the same one."""
         alike = next(iter(self._by_wishes[said.wishes]))
         known = self._members.get(alike)
         if known is not None and known.wishes == said.wishes:

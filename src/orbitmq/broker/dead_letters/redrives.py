@@ -83,7 +83,7 @@ class Redrives(Component):
 
         Raises:
             RemotingError: TOPIC_NOT_EXIST, the group has no dead letters here, or ``to_topic`` is not there;
-                INVALID_PARAMETER, a field that cannot be; SUBSCRIPTION_PARSE_FAILED, a broken expression;
+                INVALID_PARAMETER, a field's value is wrong; SUBSCRIPTION_PARSE_FAILED, a broken expression;
                 ILLEGAL_OPERATION, a job of the group runs; SERVICE_NOT_AVAILABLE, this broker is no master.
         """
         before = self._jobs.get(request.group)

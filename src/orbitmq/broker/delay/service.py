@@ -101,7 +101,7 @@ class ScheduleService(Component):
         events.on_messages_arrived(self.on_arrival, topic=reserved.SCHEDULE_TOPIC)
         self.levels = levels
         self._levels = [_Level(number) for number in range(1, levels.highest + 1)]
-        # Whether positions must be read again: at a start, and after a change of role or of the log.
+        # Whether positions must be read again: at a start, and after a change of role.
         self._anew = True
         # Whether another broker, or this one before a crash, may have made deliveries that the progress
         # lacks.
@@ -226,8 +226,8 @@ class ScheduleService(Component):
                 level.look_at_ms = _FAR_AWAY_MS
                 return last
             physical, _, due = entry
-            # A time further away than the delay comes from a clock set back or a changed level (DL-05); one
-            # that is a little further away comes from another broker's clock, and is waited for.
+            # A time further away than the delay comes from a clock set back or a changed level (DL-05). If it
+            # is only a little further away, it comes from another broker's clock, and the level waits for it.
             if now < due <= now + self.levels.delay_ms(level.number) + CLOCKS_APART_MS:
                 level.look_at_ms = due
                 return last

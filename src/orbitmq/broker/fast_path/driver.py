@@ -282,7 +282,7 @@ class FastPath:
             self._set_topic(topic)
 
     def _set_topic(self, topic: str) -> None:
-        """Bring a topic's row up to date: a topic only for the handlers has a row without queues, or none."""
+        """Bring a topic's row up to date; topics for handlers alone have a row without queues, or none."""
         topics = self._frames.topics
         config = self._topics.get(topic)
         known = self._store.find_topic(topic)
@@ -322,7 +322,7 @@ class FastPath:
         return topics.keep_numbers(slots)
 
     def _set_unique_ids(self, now_ms: int) -> None:
-        """Set how message ids begin (address, process and a constant) and that they count from this month."""
+        """Set the prefix of message ids: address, process and a constant. They count time from this month."""
         start_ms, self._new_month_ms = month_borders_ms(self._clock, now_ms)
         address = pack_ip(self._store.config.store_host[0])[-4:]
         # New frames begin their counter of ids at 0 again: another constant keeps the ids unique.
@@ -388,7 +388,7 @@ class FastPath:
             return start
 
     def _set_caller(self, connection: ServerConnection, caller: SignedCaller | None) -> None:
-        """Set the caller of the next requests. If its certificate names another user, the gate checks all."""
+        """Set the caller of the next requests; with a certificate of another user all go to the gate."""
         keys, name = self._frames.keys, connection.certificate.user
         keys.certified = bool(name)
         keys.caller = NOBODY if caller is None or (name and name != caller.name) else caller
@@ -440,7 +440,7 @@ class FastPath:
         if left & layout.LEFT_LATER:
             release: Release = connection.write
             late: Late = with_code
-            if self._times is not None:  # only sends wait, and these are always a chunk's
+            if self._times is not None:  # only sends wait, and they always come in a timed chunk
                 answers = self._times.answers(frames, release)
                 release, late = answers.write, answers.late
             self._durability.when_safe(

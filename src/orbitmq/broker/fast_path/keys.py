@@ -94,7 +94,7 @@ class FrameKeys:
         asks: whether the broker requires keys; everything else is used only then.
 
     Attributes:
-        caller: the caller of the current chunk; NOBODY: no request of the connection has passed the gate yet.
+        caller: the caller of the current chunk's requests; NOBODY: they all go to the gate.
         signed: whether the signature of each request is checked; otherwise only that of a connection's first.
         certified: whether the caller is the user of the client's certificate: then requests without keys are
             the caller's.

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """Notes of the fast path's pulls, kept until they are read.
 
-One note for each queue that a group pulls: where its pulls began and ended and how many bytes they brought,
+One note for each queue that a group pulls: where its pulls began and ended and how many bytes they returned,
 for statistics only, and their commit, which is passed on at once. Typed in ``notes.pxd`` and compiled when a
 C compiler is there; the same text runs uncompiled.
 """

@@ -22,7 +22,7 @@ class HandlerFamily(ABC):
 
     @abstractmethod
     def routes(self) -> dict[int, Handler]:
-        """Which method answers which request code."""
+        """The method that answers each request code."""
 
 
 def answer_with(outcome: T | Awaitable[T], reply: Callable[[T], Command]) -> Answer:

@@ -31,7 +31,7 @@ class InspectionHandlers(HandlerFamily):
         }
 
     async def stats(self, _connection: ServerConnection, command: Command) -> Command:
-        """One number over the last minute, hour and day; known from the first message on."""
+        """One number of the statistics over the last minute, hour and day, from the first message on."""
         header = headers.ViewBrokerStatsDataRequest.from_ext(command.ext)
         await self._stats.look()
         data = self._stats.view(header.stats_name, header.stats_key)

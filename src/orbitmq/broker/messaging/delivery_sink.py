@@ -52,7 +52,7 @@ class Elsewhere(Protocol):
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
     ) -> PendingDelivery:
-        """Begin to send the message to another master; retried until one has stored it.
+        """Begin to send the message to another master; the send is retried until a master has stored it.
 
         Args:
             on_stored: called when the message is stored there.

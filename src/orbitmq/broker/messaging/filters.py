@@ -22,7 +22,7 @@ ALL = "*"
 
 
 class Filters:
-    """Makes filters of consumers' expressions, if the settings allow these."""
+    """Makes filters from consumers' expressions, if the settings allow their kind."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

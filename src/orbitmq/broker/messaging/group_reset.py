@@ -61,8 +61,9 @@ class GroupReset:
 
         Args:
             queue_id: only this queue; :data:`ALL_QUEUES`: every queue.
-            offset: the target of a single queue; ``None`` or -1: the time decides.
-            timestamp_ms: the first message at or after this time; :data:`NEWEST`: behind the newest.
+            offset: the target in a single queue; ``None`` or -1: ``timestamp_ms`` gives the target.
+            timestamp_ms: the target is the first message at or after this time; :data:`NEWEST`: the offset
+                behind the newest message.
             force: whether consumers that are moved by a request may also be moved forward.
 
         Returns:

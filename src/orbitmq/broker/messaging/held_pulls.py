@@ -16,7 +16,7 @@ class PullWaiter(HasDeadline, Protocol):
     offset: int
 
     def wake(self) -> bool:
-        """Look again; ``True``: the pull is answered, ``False``: it keeps waiting; ``offset`` may grow."""
+        """Read again; ``True``: the pull is answered, ``False``: it keeps waiting; ``offset`` may grow."""
         ...
 
 

@@ -371,7 +371,7 @@ class Pulling:
             )
 
     def wake(self, held: _HeldPull) -> bool:
-        """Look again; filtered messages are skipped without an answer to the client."""
+        """Read again for a held pull; filtered messages are skipped without an answer to the client."""
         request = held.request
         if request.topic not in self._topics:
             held.client.refuse(

@@ -67,7 +67,7 @@ class SendRequest:
         max_reconsume_times: only for sends to a retry topic: after how many deliveries the message is dead.
         default_topic: the template from which a missing topic is made, ``default_topic_queue_nums`` its
             number of queues.
-        unit_mode: a flag of the topic when the send makes it.
+        unit_mode: a flag for the topic, if the send creates it.
     """
 
     topic: str

@@ -58,8 +58,7 @@ def copied(
     Args:
         properties: the new message's; its tags go into the consume queue.
         encoded: the same properties as bytes; :mod:`orbitmq.broker.messaging.room` makes them fit.
-        reconsume_times: the new message's; by default the record's. A sender may have set the highest number
-            already.
+        reconsume_times: the new message's; by default the record's, which may be the highest possible number.
     """
     return NewMessage(
         topic,

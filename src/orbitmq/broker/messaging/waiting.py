@@ -94,7 +94,7 @@ class Waiting(Component, Generic[K, W]):
         ends = self._slot(min(max(0, wait_ms), MAX_WAIT_MS))
         known = self._held.setdefault(key, {})
         if known:
-            # Requests with equal keys keep one key.
+            # Requests with equal keys share one key object.
             key = next(reversed(known.values())).key
         held = known[waiter] = Held(waiter, key, ends)
         self._count += 1

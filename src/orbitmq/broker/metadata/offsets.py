@@ -110,7 +110,7 @@ class ConsumerOffsets:
         return None if queue is None else queue.in_flight
 
     def in_flight_in(self, group: str, topic: str, queues: int) -> int:
-        """The sum of :meth:`in_flight` over the first queues of a topic."""
+        """The sum of :meth:`in_flight` over the first ``queues`` queues of a topic."""
         if not self._dealt:
             return 0
         return sum(self.in_flight(group, topic, queue_id) or 0 for queue_id in range(queues))
@@ -339,8 +339,8 @@ class ConsumerOffsets:
         return offset
 
     def drop_group(self, group: str) -> None:
-        """Forget a group's offsets except in its retry topics: without them a later group of that name would
-        get the old messages of these."""
+        """Forget a group's offsets, except those in its retry topics: without these, a later group of that
+        name would get the old retries."""
         topics = self._topics_by_group.get(group, ())
         self._drop([(topic, group) for topic in topics if not topic.startswith(RETRY_PREFIX)])
 

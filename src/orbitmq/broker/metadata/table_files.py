@@ -327,7 +327,7 @@ class Persistence:
     def _write_file(self, stored: _File, data: bytes) -> None:
         files, path = self._files, self._path(stored)
         if files.exists(path):
-            # The backup of a private file is as new as the file: secrets that were replaced are nowhere.
+            # The backup of a private file is as new as the file, so that no file has replaced secrets.
             backup = data if stored.private else files.read_bytes(path)
             files.write_atomic(path + ".bak", backup, private=stored.private)
         files.write_atomic(path, data, private=stored.private)

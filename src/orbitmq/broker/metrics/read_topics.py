@@ -68,7 +68,7 @@ class ReadBatch:
         retries: the retry topics among the sources.
         known: whether the numbers below were true at the last scrape.
         lag: messages that the group has not consumed.
-        in_flight: those of them that the group has read.
+        in_flight: those of the messages in ``lag`` that the group has read.
         lagging_ms: when the oldest message that is not consumed was stored; 0: there is none.
         ready_ms: when the oldest message that is not read was stored; 0: there is none.
         queue_lag, queue_lagging_ms: the same of each queue, when the scrape shows queues.

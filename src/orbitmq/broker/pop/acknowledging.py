@@ -44,7 +44,7 @@ class MessageReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one pop took from one queue.
+    """The messages that one pop took from one queue.
 
     Attributes:
         start: the offset at which the pop began to read the queue.
@@ -420,7 +420,7 @@ class Acknowledging:
         return 0 if entry is None else entry[0] + entry[1]
 
     def _after(self, value: T, *tables: str, log_end: int = 0) -> Awaitable[T] | T:
-        """Return the value when these tables are on disk, and the log up to ``log_end``."""
+        """The value; with SYNC_FLUSH it comes when these tables, and the log to ``log_end``, are on disk."""
         if self._config.flush_disk_type == "SYNC_FLUSH":
             return self._when_saved(value, tables, log_end)
         self._save_soon()

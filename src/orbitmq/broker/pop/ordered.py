@@ -74,7 +74,7 @@ class Batch:
         return free
 
     def to_plain(self) -> dict[str, Any]:
-        """The batch in the form of RocketMQ's file: offsets are distances to the first one."""
+        """The batch in the form of RocketMQ's file: offsets after the first are distances from it."""
         first = self.offsets[0] if self.offsets else 0
         plain: dict[str, Any] = {
             "popTime": self.pop_time_ms,

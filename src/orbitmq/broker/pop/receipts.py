@@ -21,7 +21,7 @@ def revive_queue(pop_time_ms: int, queues: int) -> int:
 
 
 def check_leads(role: RoleState) -> None:
-    """Refuse on a slave: its master keeps the messages in flight.
+    """Refuse a request at a slave: its master has the messages in flight.
 
     Raises:
         RemotingError: SLAVE_NOT_AVAILABLE.

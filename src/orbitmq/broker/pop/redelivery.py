@@ -115,7 +115,7 @@ class Redeliveries:
             properties[property_names.FIRST_POP_TIME] = str(delivery.pop_time_ms)
         properties.setdefault(property_names.FIRST_POP_TIME, str(delivery.pop_time_ms))
         properties[property_names.POP_REVIVED_FROM] = str(record.physical_offset)
-        # The property names the delivery of the popped message; the copy in the retry topic has none yet.
+        # The property marks the popped message as the delivery of a delayed message; its copy is none.
         properties.pop(property_names.DELIVERY_OF, None)
         dead = topic.startswith(reserved.DLQ_PREFIX)
         origin = pop_info.normal_topic(queue.topic, queue.group)

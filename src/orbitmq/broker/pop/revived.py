@@ -16,7 +16,7 @@ from orbitmq.message.properties import decode_properties
 from orbitmq.runtime.tasks import in_slices
 from orbitmq.store import MessageStore
 
-# A redelivery is stored at its deadline or later, by the same clock; this margin allows steps of the clock.
+# A redelivery is stored at its deadline or later, by the same clock; a margin for steps of that clock.
 CLOCK_MARGIN_MS = 10_000
 # How many records are read in one turn of the event loop: about 2 ms.
 RECORDS = 128

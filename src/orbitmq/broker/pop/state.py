@@ -28,7 +28,7 @@ Plain: TypeAlias = list[int | str]
 
 
 class PopState:
-    """Owns :class:`InFlight`.
+    """The table of the messages in flight, with its :class:`InFlight`.
 
     Args:
         marks: returns numbers that show whether another broker has written since (``hand_over.marks``).
@@ -92,7 +92,7 @@ class PopState:
         self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.floor)
 
     def note_marks(self) -> None:
-        """Note, also for after a crash, that the table has all check points that are in the log now."""
+        """Note in the table that it has all check points that are in the log now."""
         self.known_marks = self.marks()
         self._feed.changed(POPS, MARKS, self.known_marks)
 

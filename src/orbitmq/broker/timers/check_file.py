@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckFile:
-    """The file, written in place as Apache's broker does: it maps the file and never replaces it."""
+    """The file, written in place, as by Apache's broker, which maps the file and never replaces it."""
 
     def __init__(self, runtime: Runtime, path: str) -> None:
         self._files = runtime.files

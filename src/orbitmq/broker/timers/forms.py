@@ -255,7 +255,7 @@ def recall(
     """The message that takes back ``timer`` (RecallMessageProcessor.buildMessage), in the timer topic.
 
     Args:
-        with_topic: name the message by its topic, too (appendTopicForTimerDeleteKey).
+        with_topic: whether to name the message by its topic, too (appendTopicForTimerDeleteKey).
     """
     properties = {
         names.TAGS: RECALL_TAG,

@@ -232,7 +232,7 @@ class PendingTimers:
             return False
         position = record.queue_offset + 1
         if units.hash_of(newest.extra) is None:
-            # A Java broker writes no unit for a message that is already late when it looks at it.
+            # A Java broker writes no unit for a message that is already late when the broker reads it.
             position = min(position, progress.taken)
         self.position = max(self.position, position)
         return True
@@ -379,7 +379,7 @@ class PendingTimers:
 
         Args:
             topic_hash: the hash of the topic in which the message counted as waiting.
-            rolled: the message's key, if the message was stored again for the rest of its wait.
+            rolled: the message's key, if this slot ends only a part of its wait.
         """
         first = heapq.heappop(self._heap)
         self._store.held.hold(place_of(first), -1)

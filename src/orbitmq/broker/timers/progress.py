@@ -95,7 +95,7 @@ class TimerProgress:
         return mark <= self.done or any(place < before and mark <= up_to for before, up_to in self.ahead)
 
     def passed(self, due_ms: int, place: int) -> bool:
-        """Whether all messages due up to a time are delivered, given that one at ``place`` was looked at."""
+        """Whether the message at ``place`` was looked at, and all messages due up to a time are delivered."""
         return place < self.before and all_of(due_ms) <= self.done
 
     def covers(self, other: TimerProgress) -> bool:

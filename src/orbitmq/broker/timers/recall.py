@@ -49,7 +49,7 @@ class Recall:
 
         Raises:
             RemotingError: NO_PERMISSION, recalls are off; SLAVE_NOT_AVAILABLE, another broker may deliver the
-                message; ILLEGAL_OPERATION, the handle is not one of a message that waits here; SYSTEM_ERROR,
+                message; ILLEGAL_OPERATION, no message with this handle waits here; SYSTEM_ERROR,
                 too few replicas are in sync, or whether the message is taken back is uncertain.
         """
         self._check(topic)

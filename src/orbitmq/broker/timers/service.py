@@ -356,7 +356,7 @@ class TimerService(Component):
         return handed
 
     def _is_recalled(self, timer: forms.Timer, *, rolls: bool) -> bool:
-        """Whether this is a recall or a recalled message; neither is sent to another group's master."""
+        """Whether to drop a message as a recall or as recalled; another group's master gets no recalls."""
         if not rolls:
             return timer.deletes is not None or self.pending.is_recalled(timer)
         # A recalled message must not be stored again: the recall is forgotten before its new slot begins.

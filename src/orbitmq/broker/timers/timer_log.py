@@ -276,7 +276,7 @@ class TimerLog:
         """Remove the oldest files whose slots have all passed.
 
         Args:
-            before: only those whose messages all lie before this place of the commit log.
+            before: only files whose messages all lie before this place of the commit log are removed.
         """
         for start, following in pairwise(sorted(self._segments)):
             newer = self.read(following)

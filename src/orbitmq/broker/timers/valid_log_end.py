@@ -6,7 +6,7 @@ from orbitmq.store import MessageStore
 
 
 class ValidLogEnd:
-    """The end of the commit log's messages that units may name; cuts are noticed when the end is read."""
+    """The end of the messages in the commit log that units may name, after cuts of the log."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

@@ -98,7 +98,7 @@ def renewed(record: Record, properties: Mapping[str, str]) -> NewMessage:
 def handed_on(record: Record, properties: Mapping[str, str]) -> NewMessage:
     """The half message as its producer sent it, for another master (TX-04).
 
-    Its own timeout has passed, so that master checks it at once.
+    Its own timeout has passed: the other master checks it at once.
 
     Raises:
         RemotingError: the half message does not name its topic and queue.

@@ -204,8 +204,8 @@ class Transactions(Component):
             Whether the transaction has ended; ``False``: its producer has not decided yet.
 
         Raises:
-            NoTransactionError: the request names no half message, another one than it describes, or one that
-                has ended.
+            NoTransactionError: the request names no half message, or one that has ended or does not fit the
+                request's other fields.
             RemotingError: the end comes too late, or the final message cannot be stored; then the transaction
                 stays unfinished.
         """

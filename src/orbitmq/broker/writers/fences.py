@@ -1,10 +1,10 @@
 """Fences for writers that take over: unread requests of an earlier attempt are not stored any more.
 
 A writer such as the Spark sink checks after a failure which messages are stored, and sends the rest. Requests
-of the previous attempt may wait unread, in the socket of a broker that was frozen; stored after that check
-they would be doubled. So a writer names its attempt with each connection, and fences before it checks: the
-connections of lower epochs are closed with everything unread in them, and none is bound again. RocketMQ
-has no such thing.
+of the previous attempt may wait unread, in the socket of a broker that was frozen; if they were stored after
+that check, messages would be doubled. So a writer names its attempt with each connection, and fences before
+it checks: the connections of lower epochs are closed with everything unread in them, and none is bound again.
+RocketMQ has no such fences.
 """
 
 from __future__ import annotations
