@@ -46,7 +46,7 @@ class RouteTable:
 
     @property
     def topics(self) -> TopicTable:
-        """The table of topics, without the work that :meth:`sweep` has left to do."""
+        """The table of topics, after all work left for :meth:`sweep` has been done."""
         self.settle()
         return self._topics
 

@@ -69,7 +69,8 @@ class HaHandlers(HandlerFamily):
         }
 
     async def exchange(self, _connection: ServerConnection, command: Command) -> Command:
-        """Without a header this is a query, with one a master's announcement (AdminBrokerProcessor)."""
+        """Answer request 906: without a header it is a query, with one a master's announcement
+        (AdminBrokerProcessor)."""
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
             return await self._hear(header, command)

@@ -1,4 +1,4 @@
-"""For how long followers have been behind, and what administrators see of roles and followers."""
+"""Measures for how long followers have been behind, and shows administrators roles and followers."""
 
 from __future__ import annotations
 

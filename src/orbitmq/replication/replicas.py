@@ -13,7 +13,7 @@ from enum import Enum
 
 from orbitmq.errors import OrbitError
 
-# The mark while no answer waits for replicas: above every offset.
+# The value of ``replicated`` while no answer waits for replicas: above every offset.
 EVERYTHING = 1 << 62
 NOTHING_OWED = -1.0
 # How late a report may be, in periods: a follower checks four times a period whether its report is due.
@@ -24,9 +24,10 @@ class Rule(Enum):
     """What a master of several replicas does when too few are in sync.
 
     Attributes:
-        COUNT: RocketMQ 5.x: as many brokers as the settings say; with too few in sync, sends are refused or
-            need fewer.
-        ONE_SLAVE: RocketMQ 4.x: one slave; without any in sync the answer is SLAVE_NOT_AVAILABLE (row QW-09).
+        COUNT: as RocketMQ 5.x: a message needs as many brokers as the settings say; with too few in sync,
+            sends are refused or need fewer.
+        ONE_SLAVE: as RocketMQ 4.x: a message needs one slave; without any in sync the answer is
+            SLAVE_NOT_AVAILABLE (row QW-09).
     """
 
     COUNT = "5.x"
@@ -162,7 +163,7 @@ class Replicas:
 
     @property
     def states(self) -> dict[Hashable, ReplicaState]:
-        """The state of each link at the last look."""
+        """The state of each link at the last call of :meth:`judge`."""
         return {link: self._state(each) for link, each in self._links.items()}
 
     def _state(self, each: _Link) -> ReplicaState:
@@ -203,13 +204,13 @@ class Replicas:
         self.judge(now)
 
     def spoke(self, link: Hashable, now: float) -> None:
-        """Something other than a report arrived: the follower is alive, but may still lack bytes."""
+        """Note bytes other than a report: the follower is alive, but may still lack bytes."""
         each = self._links.get(link)
         if each is not None:
             each.spoke = now
 
     def gone(self, link: Hashable, now: float) -> None:
-        """The connection is closed."""
+        """Remove a connection that is closed."""
         if self._links.pop(link, None) is not None:
             self.judge(now)
 

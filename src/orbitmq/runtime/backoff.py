@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The pauses between tries that fail: they double from failure to failure."""
 
 from __future__ import annotations
 

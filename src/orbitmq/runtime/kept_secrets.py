@@ -1,8 +1,8 @@
 """Secrets in files of a server: encrypted if a file with a key is named (``authKeyFile``).
 
 The encryption is Fernet of ``cryptography``. The key file has one key a line, 32 random bytes as base64. The
-first one encrypts, each decrypts: a new key is written above the old one, which may be removed when the files
-of users were written anew, which each start does.
+first key encrypts, each key decrypts: a new key is written above the old one. The old one may be removed
+after the next start, which writes the files of users anew.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeptSecrets:
         return {SEALED: self._keys.encrypt(plain[CLEAR].encode()).decode(), **rest}
 
     def into(self, kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The user of :meth:`out`; also a user whose secret is in clear.
+        """The user from the form that :meth:`out` made, or from one whose secret is in clear.
 
         Raises:
             StartError: there is no key, or it is not the one that encrypted the secret.

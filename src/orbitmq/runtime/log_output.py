@@ -1,7 +1,7 @@
-"""Where a server's log lines go: formatted at once, written by a thread.
+"""The output of a server's log lines: they are formatted at once and written by a thread.
 
-A disk that is full or hangs stops no server: the queue to the thread has a limit, and lines that find no
-place there are left out and counted.
+A disk that is full or hangs does not stop the server: the queue to the thread has a limit, and lines that
+find no place there are left out and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where lines go, and how they look.
+    """The target and the form of log lines.
 
     Attributes:
         format: ``text`` or ``json``.

@@ -1,7 +1,7 @@
 """Ports for servers that are started soon, or killed and started again: no other program gets them meanwhile.
 
 Only the composition (command line, cluster, tests) uses this. A program that starts many servers beside
-others, as pytest does in several processes, would else meet "address already in use" now and then.
+others, as pytest does in several processes, would otherwise get "address already in use" now and then.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def claim(ports: range) -> bool:
     except OSError:
         file = -1  # no other process can claim any either
     try:
-        # A forked process does not inherit such a lock.
+        # A forked process does not inherit the locks of lockf.
         if file >= 0:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, len(ports), ports.start)
     except OSError:

@@ -28,7 +28,8 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def local_time(self, epoch_ms: int) -> datetime:
-        """What the machine's wall clock shows at an instant (milliseconds since the epoch); no time zone."""
+        """The time that the machine's wall clock shows at an instant (milliseconds since the epoch); no time
+        zone."""
         ...
 
     def epoch_ms(self, local: datetime) -> int:
@@ -38,7 +39,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one process has used, and uses now.
+    """The processor time and the memory of one process.
 
     Attributes:
         cpu_seconds: processor time since its start.
@@ -78,7 +79,7 @@ class HostFacts(Protocol):
         ...
 
     def usage(self) -> Usage:
-        """What this process uses of the machine."""
+        """The processor time and the memory of this process."""
         ...
 
     def variable(self, name: str) -> str:

@@ -69,7 +69,7 @@ def _printed(command: str, timeout_s: float) -> str:
 
 
 def _run(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, int]:
-    """What the program printed, up to one byte more than is taken, and its exit code.
+    """The output of the program, up to one byte more than the limit, and its exit code.
 
     Raises:
         subprocess.TimeoutExpired: the program takes too long.

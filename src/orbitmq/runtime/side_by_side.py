@@ -25,7 +25,8 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
 
 
 def watched(work: Callable[[], T], look: Callable[[], object], every_s: float) -> T:
-    """What ``work`` returns, while another thread calls ``look`` at an interval in seconds."""
+    """Call ``work`` while another thread calls ``look`` at an interval in seconds; returns the result of
+    ``work``."""
     ended = Event()
 
     def watch() -> None:

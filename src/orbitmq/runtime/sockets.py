@@ -29,7 +29,7 @@ class Stream(Protocol):
         ...
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Receive what is there; return how many bytes, 0 when none.
+        """Receive the bytes that have arrived; return how many, 0 when none.
 
         Raises:
             ConnectionError: the other side has closed the stream, or it broke.
@@ -161,7 +161,7 @@ def send_unpaced(connection: socket.socket) -> None:
     """Let a connection within this machine use TCP without pacing: there is no network to spare.
 
     Where the system's congestion control is bbr, its pacing timers cost more processor time than ``sendfile``
-    itself. To another machine the system's choice stays.
+    itself. Connections to other machines keep the system's choice.
     """
     with contextlib.suppress(OSError, AttributeError):  # no such connection, or not Linux
         if connection.getpeername()[0] == connection.getsockname()[0]:

@@ -150,7 +150,7 @@ def outcome(task: asyncio.Task[T]) -> T | None:
 
 
 def as_exception(error: BaseException, function: Callable[..., object]) -> Exception:
-    """What a thread's ``function`` raised, as the result of a future, which cannot carry everything.
+    """The error that a thread's ``function`` raised, in a form that a future can hold.
 
     A future refuses StopIteration, which a bare ``next()`` raises, and would be left open for ever. Errors
     that are no Exception (``sys.exit()``, a cancellation) would end the thread or the event loop.

@@ -211,12 +211,12 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._inner.connection_made(TlsTransport(self))
 
     def ended(self) -> None:
-        """The other side has sent close_notify."""
+        """Handle close_notify of the other side."""
         if not self._inner.eof_received():
             self.close()
 
     def broken(self, error: ssl.SSLError) -> None:
-        """Received bytes cannot be decrypted."""
+        """Handle received bytes that cannot be decrypted."""
         self.error = error
         self._failed("TLS that cannot be read", error.reason or str(error))
 
@@ -338,7 +338,7 @@ class TlsTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "ssl_object":
             return self._layer.session
-        # What is written to the socket itself would not be encrypted.
+        # Bytes written to the socket itself would not be encrypted.
         if name == "socket" or self._layer.transport is None:
             return default
         return self._layer.transport.get_extra_info(name, default)

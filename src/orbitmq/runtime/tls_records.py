@@ -33,11 +33,11 @@ class Owner(Protocol):
         ...
 
     def ended(self) -> None:
-        """The other side has sent close_notify."""
+        """Handle close_notify of the other side."""
         ...
 
     def broken(self, error: ssl.SSLError) -> None:
-        """Received bytes cannot be decrypted."""
+        """Handle received bytes that cannot be decrypted."""
         ...
 
 
@@ -208,7 +208,7 @@ class TlsRecords:
 
 
 def _is_closing() -> bool:
-    """Stands for ``is_closing`` of a transport that has ended."""
+    """Replaces ``is_closing`` of a transport that has ended."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Work in turns: each iteration of the event loop does one piece, and its other work goes on."""
+"""Does work in turns: each iteration of the event loop does one piece, besides its other work."""
 
 from __future__ import annotations
 

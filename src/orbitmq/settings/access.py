@@ -84,7 +84,8 @@ def credentials_of(*named: Credentials | str) -> list[Credentials]:
 
 
 def keys(name: str, secret: str) -> Parser:
-    """JSON with two texts, as RocketMQ has it: ``{"username":"root","password":"..."}``; or nothing."""
+    """A parser for JSON with two texts, as RocketMQ has it: ``{"username":"root","password":"..."}``; or
+    nothing."""
     expected = f'JSON as {{"{name}":"...","{secret}":"..."}}'
 
     def parse(key: str, value: str) -> Credentials | str:

@@ -1,4 +1,4 @@
-"""Which messages a read of a queue returns."""
+"""Filters for the messages that a read of a queue returns."""
 
 from __future__ import annotations
 

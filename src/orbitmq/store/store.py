@@ -338,7 +338,7 @@ class MessageStore:
         return self.put_many([message])
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
-        """Append messages one after the other, nothing between them; the result is for the first.
+        """Append messages with no other message between them; the result is that of the first one.
 
         Raises: as :meth:`put`.
         """

@@ -18,11 +18,11 @@ class WriteGate:
         self.refusal: str | None = "it is not started"
 
     def begin(self) -> None:
-        """The store has started."""
+        """Take messages, since the store has started."""
         self.refusal = None
 
     def end(self) -> None:
-        """The store stops."""
+        """Refuse messages, since the store stops."""
         self.refusal = "it is stopped"
 
     def refuse(self, reason: str) -> None:

@@ -181,7 +181,7 @@ class HaPort(Component):
         return why
 
     def follows(self, connection: HaConnection) -> None:
-        """The log begins to be sent over this connection."""
+        """Note that the log begins to be sent over this connection."""
         # Registered with the first follower only: a lone broker's writes call no waker. Called before all
         # other wakers, as senders may wait for the followers.
         self._store.on_written(self._written, first=True)
@@ -271,8 +271,8 @@ class HaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self.host, self.address = str(peer[0]), f"{peer[0]}:{peer[1]}"
-        # A sender continues when its bytes have left the buffer: bytes that wait here are a copy, see
-        # FileSender.
+        # A sender continues only when its bytes have left this buffer, since bytes in the buffer are a copy,
+        # see FileSender.
         self._transport.set_write_buffer_limits(high=0)
         if not self._port.allows(self.host):
             self._transport.abort()

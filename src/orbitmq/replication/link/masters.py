@@ -62,7 +62,7 @@ class MasterEnd(Protocol):
         ...
 
     def gone(self, now: float) -> None:
-        """The connection is closed."""
+        """Handle the end of the connection."""
         ...
 
 

@@ -85,12 +85,12 @@ class Peers:
         tell(self._longer, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:
-        """A link came up."""
+        """Add a link that came up."""
         self._links += (link,)
         tell(self._watchers, link, True)
 
     def closed(self, link: PeerLink) -> None:
-        """A link went down; a link that never came up is ignored."""
+        """Remove a link that went down; a link that never came up is ignored."""
         if link in self._links:
             self._links = tuple(other for other in self._links if other is not link)
             tell(self._watchers, link, False)

@@ -1,7 +1,7 @@
 """How two brokers of a name prove to each other that they have the keys of one user. No I/O.
 
-Each side signs a number that the other side has just drawn, so a recorded greeting proves nothing. What
-follows on the connection is not signed: without TLS, an attacker that can change the traffic may take a
+Each side signs a number that the other side has just drawn, so a recorded greeting proves nothing. Later
+bytes of the connection are not signed: without TLS, an attacker that can change the traffic may take a
 broker's place. Only frames of tables are sealed (:mod:`orbitmq.replication.link.sealing`).
 """
 
@@ -138,7 +138,7 @@ class FollowerProof:
         return structs.replace(own, proof=proof(user.secret, MASTER, own, hello.number, number))
 
     def sealing(self, hello: Hello) -> Sealing | None:
-        """What seals tables for the follower; None: it has proved nothing, or seals nothing."""
+        """The sealing of tables for the follower; None: the follower has proved nothing, or seals nothing."""
         if self.user is None or not (self._keys.seals and hello.seals):
             return None
         return Sealing(self.user.secret, MASTER, *self._numbers)

@@ -14,8 +14,8 @@ from orbitmq.runtime.file_sending import FileSender
 from orbitmq.runtime.seam import Clock
 from orbitmq.store.ports import CopiedLog
 
-# What one follower gets in one iteration of the event loop (some 200 us): between two such steps the event
-# loop serves the senders of messages.
+# The most bytes sent to one follower in one iteration of the event loop (some 200 us): between two such steps
+# the event loop serves the senders of messages.
 STEP_BYTES = 1 << 20
 # While no sender waits for the follower, bytes written this soon after a step wait for the next step: one
 # step for each batch would cost master and follower more than the bytes do. At 200 MB/s it is 1 MB.
@@ -249,11 +249,11 @@ class LogSender:
         self._transport.write(self._header(self.cursor.position, 0))
 
     def pause(self) -> None:
-        """The connection's buffer is full."""
+        """Send nothing while the connection's buffer is full."""
         self._paused = True
 
     def resume(self) -> None:
-        """The connection's buffer has room again."""
+        """Continue, since the connection's buffer has room again."""
         self._paused = False
         if self._next is None:
             self._step()

@@ -33,10 +33,10 @@ MAX_WAITING_BYTES = 16 << 20
 
 
 class FrameKind(IntEnum):
-    """What a frame is.
+    """The kinds of frames.
 
     Attributes:
-        HELLO: who the sender is, and what its log holds.
+        HELLO: the identity of the sender, and blocks of its log.
         PIECE: bytes of the log; without bytes: a heartbeat.
         ACK: the follower's received and durable end; repeated as a heartbeat.
         STATE, STATE_ACK: changes of tables, and up to which change the receiver has applied them.

@@ -2,12 +2,12 @@
 
 A name server that gets no heartbeat of a broker for its timeout removes it from the routes, and then a slave
 may do its work. So a broker that leads stops by itself before that: its right lasts as long as its last
-*answered* light heartbeat is younger than the timeout that it told the name servers, counted from the
-sending.
+*answered* light heartbeat, counted from the sending, is younger than the timeout that the broker has sent to
+the name servers.
 
-With ``n`` name servers ``(n + 1) // 2`` of them renew the right, and a broker that wants to take it over must
-not see a leader at the others and one more. The two numbers overlap, so in any partition at most one side
-leads.
+With ``n`` name servers the answers of ``(n + 1) // 2`` of them renew the right. A broker may take it over
+only if ``n // 2 + 1`` of them show no leader. Two such sets share a name server, so in any partition at most
+one side leads.
 
 When no name server answers, the other brokers of the name can give the right instead (``lease``).
 
@@ -93,7 +93,7 @@ class _Server:
 
     Attributes:
         registered_s: since when no answer has denied that this broker is registered.
-        shown_s: since when its answers, without a gap, have said that this broker is registered.
+        shown_s: since when its answers, without a gap, have shown this broker as registered.
         last_s: the last of these answers.
         renewed_s: the last answer that renews the right.
     """
@@ -125,7 +125,7 @@ class Fence:
         self._servers = {address: self._servers.get(address) or _Server() for address in name_servers}
 
     def heard(self, server: str, sent_s: float, *, registered: bool) -> None:
-        """A name server answered the heartbeat sent at ``sent_s``.
+        """Note a name server's answer to the heartbeat sent at ``sent_s``.
 
         Answers count only when the broker has been registered there for two looks: a slave that looks in its
         period has then surely seen this broker, and begins its wait anew.
@@ -164,7 +164,7 @@ class Fence:
         self._granted_s = now_s
 
     def withdraw(self) -> None:
-        """Give the right back; answers to heartbeats sent before do not renew it."""
+        """End the right; answers to heartbeats sent before do not renew it."""
         self._granted_s = None
         self.lease.withdraw()
         for server in self._servers.values():

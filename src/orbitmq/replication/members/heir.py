@@ -72,7 +72,7 @@ class LockGrantor:
         return self._heir
 
     def is_gone(self, heir: Heir) -> None:
-        """No process is at the heir's address any more, so the promise has ended."""
+        """Note that no process is at the heir's address any more, so the promise has ended."""
         if self._heir is heir:
             self._heir = None
 
@@ -100,26 +100,28 @@ class LockCompleteness:
         self.from_s = 0.0
 
     def leads(self, now_s: float) -> None:
-        """The broker has the right to lead now."""
+        """Note that the broker has the right to lead now."""
         self._led_s = now_s
 
     def begins(self, now_s: float, from_s: float | None) -> None:
-        """The broker begins to lead, and has all locks from a time on; ``None``: the time is unknown."""
+        """Note that the broker begins to lead, and has all locks from ``from_s`` on; ``None``: unknown."""
         self.from_s = now_s + TRUSTED_S if from_s is None else from_s
         self._led_s = now_s
 
     def ends(self, grantor: LockGrantor) -> None:
-        """The broker leads no more. An heir may have had a promise when this broker was last seen to lead."""
+        """Note that the broker leads no more. An heir may have had a promise when it was last seen to
+        lead."""
         led_s = self._led_s
         if led_s is None or grantor.heir(led_s) is not None or (led_s < self.from_s and not self._of_two):
             self._led_s = None
 
     def has_all(self, now_s: float) -> None:
-        """The broker does not lead, and has all locks that any broker has granted until now."""
+        """Note that the broker does not lead, and has all locks that any broker has granted until now."""
         self.from_s, self._led_s = 0.0, now_s
 
     def void(self) -> None:
-        """Another broker may have begun to lead with a copy of this table, or has replaced it by its own."""
+        """Note that another broker may have begun to lead with a copy of this table, or has replaced it by
+        its own."""
         self._led_s = None
 
     def after(self, now_s: float) -> float | None:

@@ -81,13 +81,14 @@ class Lease:
         return self._number
 
     def given(self, broker_id: int, number: int) -> None:
-        """A broker promised in answer to a question; ignored if it was asked before :meth:`withdraw`."""
+        """Note a promise in answer to a question; ignored if the question was asked before
+        :meth:`withdraw`."""
         sent_s = self._asked.get(number)
         if sent_s is not None:
             self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
 
     def withdraw(self) -> None:
-        """Give back what was promised, and ignore the answers to questions asked until now."""
+        """End all promises, and ignore the answers to questions asked until now."""
         self._asked.clear()
         self._given.clear()
 

@@ -33,10 +33,10 @@ class LockCopy:
         self._role = role
         self._locks = locks
         self._grantor, self._lease = LockGrantor(timing), Lease(1, hold_s(timing))
-        # When this broker's table is complete: before, clients may trust locks granted by others and unknown
-        # here.
+        # When this broker's table is complete. Before that, clients may trust locks that others granted and
+        # that are unknown here.
         self._completeness = LockCompleteness(timing.guard_s, of_two=config.total_replicas == 2)
-        # For each member whose tables were taken in pre-online: when these had all locks.
+        # From when on the tables taken from each member in pre-online have all locks; ``None``: unknown.
         self._taken: list[float | None] = []
 
     # -- as a leader -----------------------------------------------------------------------------------

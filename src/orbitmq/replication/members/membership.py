@@ -458,8 +458,8 @@ class Membership(Component):
     def _misses_others(self) -> bool:
         """Whether a member that may have led is missing: name servers that just started know no members.
 
-        If the slave appears it is asked; else its right to lead has to run out. This holds without a log too:
-        a broker that lost its disk cannot know that it is not new.
+        If that member appears, it is asked; otherwise its right to lead has to run out. This also holds for a
+        master without a log: a broker that lost its disk cannot be distinguished from a new one.
         """
         return len(self._others()) < self._config.total_replicas - 1
 

@@ -53,13 +53,13 @@ class OtherSlaves:
         self._living = living
 
     async def ask(self, members: Mapping[int, str]) -> None:
-        """Take over the deliveries of the living slaves among the members that this broker lacks. Takes a
+        """Take over deliveries that this broker lacks from the living slaves among ``members``. Takes a
         limited time."""
         await self._each(members, self._take)
 
     async def go(self, members: Mapping[int, str]) -> None:
-        """Before a clean stop: let the slaves among the members take this broker's deliveries that no master
-        has. Takes a limited time."""
+        """Before a clean stop: let the slaves among ``members`` take the deliveries of this broker that no
+        master has. Takes a limited time."""
         if self._tables.acted():
             await self._each(members, lambda address: self._request(address, GOES, self._address))
 

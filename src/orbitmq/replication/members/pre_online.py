@@ -182,7 +182,7 @@ class PreOnlinePlan:
         elif member.at is Step.ANNOUNCE:
             member.consents = outcome.consent
             member.at = Step.LINK
-            # All tries over its link failed, so another one would fail too.
+            # All tries over this member's link failed, so another one would fail too.
             member.finished = member.given_up
         elif member.at is Step.LINK:
             member.at = Step.TAKE

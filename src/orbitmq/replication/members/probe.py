@@ -34,7 +34,7 @@ async def refusing(client: RemotingClient, addresses: Sequence[str]) -> list[str
 
 
 class Probe:
-    """Looks at the ports of a lost master and of the slaves that acted for it.
+    """Checks the ports of a lost master and of the slaves that acted for it.
 
     A result counts for ``PERIOD_S``, and not after a sign of a leader: a master that refused connections may
     have come back since (behaviour MB-13).

@@ -150,7 +150,7 @@ class ReplicatedLocks(Component):
     ) -> list[MessageQueue]:
         """The queues that this broker and more than half of all replicas grant (LK-05).
 
-        A lock that the client already had stays even if it is not granted now; a new one is given back.
+        A lock that the client already had stays even if it is not granted now; a new one is released.
         """
         granted = Counter(held)
         members = list((await self._members()).values())
@@ -301,6 +301,6 @@ class LockHandlers(HandlerFamily):
         return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
 
     async def unlock(self, _connection: ServerConnection, command: Command) -> Command:
-        """Give locked queues back."""
+        """Release locked queues."""
         await self._locks.unlock(UnlockBatchRequestBody.decode(command.body))
         return command.reply()

@@ -142,7 +142,7 @@ class MemberViews:
                 sight.gone_s[MASTER_ID] = now_s
 
     def members(self, now_s: float) -> dict[int, str]:
-        """What each name server that was seen lately shows, the newest last."""
+        """The members that the name servers have shown lately; the newest answer counts."""
         found: dict[int, str] = {}
         for sight in sorted(self._fresh(now_s), key=lambda sight: sight.seen_s):
             found |= sight.members
@@ -180,7 +180,7 @@ class MemberViews:
         return list(self._stand_ins.values())
 
     def is_gone(self, stand_in: str) -> None:
-        """No process listens at the address of a slave that may have acted."""
+        """Forget a slave that may have acted: no process listens at its address."""
         self._stand_ins = {number: at for number, at in self._stand_ins.items() if at != stand_in}
 
     def _is_over(self, broker_id: int, now_s: float) -> bool:

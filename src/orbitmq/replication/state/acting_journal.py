@@ -19,7 +19,8 @@ COMPLAIN_EVERY_S = 60.0
 
 
 class ActingJournal(Component):
-    """Writes progress into the change journal, so that an acting master that is killed repeats little."""
+    """Writes progress into the change journal, so that an acting master that is killed repeats few
+    deliveries."""
 
     name = "journal of the acting master"
     runs_as = frozenset({Role.ACTING_MASTER})

@@ -1,4 +1,5 @@
-"""A slave's copies of a RocketMQ master's tables, which do not come over the link (SlaveSynchronize)."""
+"""Copies a RocketMQ master's tables to its slave, since they are not sent over the link
+(SlaveSynchronize)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from orbitmq.broker.change_feed import FedTable, FeedEntry
 from orbitmq.replication.link.errors import LinkError
 from orbitmq.replication.state.frames import Changes
 
-# The most changes that wait for the log: beyond that the oldest are made before the log has come so far.
+# The most changes that wait for the log: beyond that the oldest are made before the log has reached their
+# places.
 MAX_WAITING = 200_000
 
 

@@ -85,7 +85,7 @@ class Telling:
         self._heard = asyncio.Event()
 
     def stop(self) -> None:
-        """Send nothing unasked any more."""
+        """Stop sending changes; tables are sent only when a peer asks for them."""
         for timer in (self._flushing, self._looking):
             if timer is not None:
                 timer.cancel()

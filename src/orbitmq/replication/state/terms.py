@@ -1,4 +1,4 @@
-"""Whose tables are newer: each broker that begins to lead raises the term.
+"""Decides whose tables are newer: each broker that begins to lead raises the term.
 
 The term is the state version in the tables' data versions, which RocketMQ compares first (PO-10). So a Java
 master takes back changes made while another broker led, and an older leader's changes are not taken.

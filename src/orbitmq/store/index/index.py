@@ -213,7 +213,7 @@ class MessageIndex:
             logger.error("cannot remove %s: %s", file.segment.path, error)
 
     def drop_below(self, physical_offset: int) -> None:
-        """The log begins at ``physical_offset`` now: remove files that only name older records."""
+        """Remove files that name only records below ``physical_offset``, where the log begins now."""
         while len(self._files) > 1 and self._files[0].end_offset < physical_offset:
             self._remove(self._files.pop(0))
 

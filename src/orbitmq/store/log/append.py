@@ -50,7 +50,7 @@ class Writer:
         self._born_cache: dict[tuple[str, int], bytes] = {}
 
     def put_many(self, messages: list[NewMessage]) -> PutResult:
-        """Append messages one after the other, nothing between them; the result is for the first.
+        """Append messages with no other message between them; the result is that of the first one.
 
         Raises: as ``MessageStore.put``.
         """

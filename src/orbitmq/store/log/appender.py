@@ -1,10 +1,11 @@
 # cython: annotation_typing=False
-"""The inner loop of the store: records into the log's write batch, index entries into the table of queues.
+"""The inner loop of the store: it puts records into the log's write batch, and index entries into the table
+of queues.
 
 A *write batch* is everything appended between two writes to the file: :class:`Appender` builds the records
-in one buffer and gives out physical and queue offsets. At the end of the batch the commit log writes the
-buffer with one ``pwrite``, calls :meth:`QueueTable.publish`, and the records are visible to reads. Nothing
-here does I/O.
+in one buffer and assigns physical and queue offsets. At the end of the batch the commit log writes the buffer
+with one ``pwrite``, calls :meth:`QueueTable.publish`, and the records are visible to reads. Nothing here does
+I/O.
 
 Typed in ``appender.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """

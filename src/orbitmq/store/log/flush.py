@@ -20,7 +20,7 @@ FLUSH_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class FlushListener(Protocol):
-    """Is called when the log may be safe up to a later offset."""
+    """The receiver of the flusher's progress."""
 
     @property
     def waits(self) -> bool:
@@ -28,11 +28,11 @@ class FlushListener(Protocol):
         ...
 
     def advance(self) -> None:
-        """:attr:`Flusher.safe` may have grown."""
+        """Called when :attr:`Flusher.safe` may have grown."""
         ...
 
     def abandon(self) -> None:
-        """A flush failed: :attr:`Flusher.safe` grows no more."""
+        """Called when a flush has failed: :attr:`Flusher.safe` grows no more."""
         ...
 
 

@@ -44,7 +44,7 @@ class LogFollower(Protocol):
         ...
 
     def failed(self) -> int:
-        """:meth:`take` was refused by the disk; returns the log offset to continue at."""
+        """Return the log offset to continue at, after the disk has refused :meth:`take`."""
         ...
 
     async def truncate(self, to: int) -> int:

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""From records of the log to consume queue entries (RocketMQ: reput, dispatch).
+"""Makes consume queue entries from records of the log (RocketMQ: reput, dispatch).
 
 :class:`Dispatcher` walks a piece of the log by the record reader's rules and gives each record's queue its
 next entry in the appender's table, as an append does. When it needs a Python object (a queue missing in its

@@ -80,5 +80,5 @@ RECORD_FIXED_BYTES = record_layout.FIXED_BYTES
 END_OF_FILE_RESERVE = record_layout.BLANK_BYTES  # room for the blank record that closes a file
 CQ_ENTRY_BYTES = 20
 SCAN_LIMIT = 4096  # index entries looked at in one read
-RECORD_SCAN_LIMIT = 1024  # the same when each record is looked into, which may have to come from the disk
+RECORD_SCAN_LIMIT = 1024  # the same when each record is read, perhaps from the disk
 MAX_SPANS = 64  # parts of the log that one read may show: each costs as much as copying some records

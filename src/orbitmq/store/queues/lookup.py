@@ -2,7 +2,8 @@
 """Finds the messages of a queue through its index, and copies their records or shows them in the log's maps.
 
 Typed in ``lookup.pxd`` and compiled when a C compiler is there; the same text runs uncompiled. Nothing here
-does I/O: when a file is not mapped yet the lookup asks for it (``need``); the caller maps it and calls again.
+does I/O: when a file is not mapped yet the lookup stops with the offset in ``need``; the caller maps the file
+and calls again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Repairs consume queue entries that lead to no message of their queue, from the log.
+"""Repairs, from the log, consume queue entries that do not lead to a message of their queue.
 
 A start looks at the first and the last entry of each file. An entry between them may still be empty or wrong,
 if a disk or a copy lost a part of the file. Its message is in the log, between those of its neighbours in the

@@ -542,7 +542,7 @@ class Queues:
             self._appender.set(slot, table.Q_MIN_PLACE, place if low < next_offset else -1)
 
     def drop_below(self, physical_offset: int) -> None:
-        """The log begins at ``physical_offset`` now: move the beginnings of the affected queues up."""
+        """Move the beginnings of the affected queues up to ``physical_offset``, where the log begins now."""
         for slot in self._appender.slots_below(physical_offset):
             with self._mutex:
                 if self.alive(slot):

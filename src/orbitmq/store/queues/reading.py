@@ -18,7 +18,7 @@ from orbitmq.store.queues.reput import TagsCodeOf
 
 logger = logging.getLogger(__name__)
 
-# The most damaged records that are logged, each once.
+# The limit of damaged records that are logged, each once.
 MOST_TOLD = 100
 
 

@@ -47,7 +47,7 @@ RINGS_BYTES = 64 << 20
 
 
 def grown(table: Integers, size: int) -> Integers:
-    """A copy with zeros behind, ``size`` numbers long."""
+    """A copy of a table, extended with zeros to ``size`` numbers."""
     longer = array("q", bytes(8 * size))
     memoryview(longer).cast("B")[: 8 * len(table)] = memoryview(table).cast("B")
     return longer

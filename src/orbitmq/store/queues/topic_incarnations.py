@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicIncarnations:
-    """When topics were made, and which of their queues have to be emptied.
+    """Keeps when topics were made, and empties queues with messages of earlier topics of their names.
 
     Args:
         update_clock: sets the store time of messages put next; returns it, ms.

@@ -154,7 +154,8 @@ class Recovery:
             self._queues.restart(slot, offset)
             return True
         entry = self._queues.entry
-        # The positions may be older than files that began anew; then the newest entry counts as an older one.
+        # The queue has this record's entry already. But if the queue began anew after the positions were
+        # saved, the entry at their end is one of before, with a lower place in the log.
         if (
             low <= offset
             and entry(slot, offset)[:2] == (physical, size)

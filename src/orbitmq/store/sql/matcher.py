@@ -4,7 +4,7 @@
 Nothing is decoded: the properties that the program names are found in one pass and compared as bytes. Values
 have RocketMQ's types: a property is text; compared with a whole number it must be one (of 32 bits if that
 number fits into 32), compared with a fraction it may be any number. When it is not, the message does not
-match, whatever else the expression says (ExpressionMessageFilter takes an exception for no match).
+match, whatever else the expression says (ExpressionMessageFilter treats an exception as no match).
 
 Typed in ``matcher.pxd`` and compiled when a C compiler is there; the same text runs uncompiled.
 """
@@ -205,7 +205,7 @@ class Matcher:
             self._set(top, decisive == 0)
 
     def _alone(self, operation: int, top: int) -> None:
-        """NOT, IS NULL, and a property as a condition, which is false when it is there."""
+        """NOT, IS NULL, and a property as a condition, which is false if the message has the property."""
         if operation == IS_NULL:
             self._set(top, self.kinds[top] == NOTHING)
         elif self.kinds[top] != NOTHING:

@@ -372,7 +372,7 @@ class Upkeep:
         return len(starts) if first is None else bisect_left(starts, first)
 
     def _disk_used(self) -> tuple[float, str]:
-        """The used share of the fuller disk, if the log has its own, and a folder on it."""
+        """The used share of the disk, of the fuller one if the log has its own disk, and a folder on it."""
         ratio = self._runtime.files.disk_used_ratio
         used = [(ratio(folder), folder) for folder in (self.config.root, self.config.commit_log_path)]
         return max(used, key=lambda one: one[0])
@@ -386,8 +386,8 @@ class Upkeep:
         following: int | None = None
         for start in reversed(self._files.starts()[1:]):
             if start >= self._flusher.written:
-                # The file has no record yet; reading it would need a page, which a full disk in memory does
-                # not have.
+                # The file has no record yet; reading it would need a page, which a full disk in memory
+                # (tmpfs) cannot provide.
                 continue
             stored = first_record_time(self._files, start)
             if stored is not None and stored > 0:

@@ -1,4 +1,4 @@
-"""Which log files to delete, and whether the disk still takes messages: decisions only."""
+"""Decides which log files to delete, and whether the disk still takes messages. No I/O."""
 
 from __future__ import annotations
 
