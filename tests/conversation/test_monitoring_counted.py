@@ -77,8 +77,8 @@ async def test_transactions_are_counted_by_topic(broker: Broker, producer: Trans
     assert value(found, "rocketmq_rollback_messages_total", topic="Orders") == 2
     latency = "rocketmq_finish_message_latency_milliseconds"
     assert part(found, latency, "count", topic="Orders") == 3
-    assert part(found, latency, "bucket", topic="Orders", le="5") == 0
-    assert part(found, latency, "bucket", topic="Orders", le="60") == 3
+    assert part(found, latency, "bucket", topic="Orders", le="5.0") == 0
+    assert part(found, latency, "bucket", topic="Orders", le="60.0") == 3
     await producer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="Orders")
     found = await scrape(broker)
     for name in ("rocketmq_commit_messages_total", "rocketmq_rollback_messages_total", latency):
@@ -122,7 +122,7 @@ async def test_timers_are_counted_by_topic(broker: Broker, peer: BrokerPeer) -> 
     assert value(found, "rocketmq_timer_enqueue_latency_milliseconds") == 0
     waits = "rocketmq_delay_message_latency_seconds"
     assert part(found, waits, "count", topic="T") == 3
-    assert part(found, waits, "bucket", topic="T", le="60") == 2
+    assert part(found, waits, "bucket", topic="T", le="60.0") == 2
     assert 600 <= part(found, waits, "sum", topic="T") - 10 <= 601
     await peer.ok(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
     assert (await scrape(broker))[waits].samples == []
@@ -271,7 +271,7 @@ async def test_messages_bytes_and_sizes_are_those_of_the_records_on_both_paths(
         assert value(found, "rocketmq_messages_in_total", **labels) == len(bodies) + 2
         assert value(found, "rocketmq_throughput_in_total", **labels) == stored
         name = "rocketmq_message_size"
-        bounds = ("1024", "4096", "524288", "1048576", "+Inf")
+        bounds = ("1024.0", "4096.0", "524288.0", "1048576.0", "+Inf")
         assert [part(found, name, "bucket", le=bound, **labels) for bound in bounds] == [4, 6, 7, 8, 8]
         assert part(found, name, "count", **labels) == len(bodies) + 2
         assert part(found, name, "sum", **labels) == stored
@@ -371,7 +371,7 @@ async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer
     assert number("pull_message") == 3
     assert number("pull_message", "topic_not_exist") == 1
     assert number("update_and_create_topic") == 1
-    assert part(found, name, "bucket", request_code="send_message_v2", le="3000") == 3
+    assert part(found, name, "bucket", request_code="send_message_v2", le="3000.0") == 3
 
 
 @pytest.mark.behaviour("MX-23")
@@ -393,11 +393,11 @@ async def test_answers_of_the_fast_path_that_wait_for_the_disk_are_timed_until_t
         found = await scrape(broker)
         sends = {"request_code": "send_message_v2", "result": "success"}
         assert part(found, name, "count", response_code="success", **sends) == 2
-        assert part(found, name, "bucket", response_code="success", le="10", **sends) == 1
-        assert part(found, name, "bucket", response_code="success", le="100", **sends) == 2
+        assert part(found, name, "bucket", response_code="success", le="10.0", **sends) == 1
+        assert part(found, name, "bucket", response_code="success", le="100.0", **sends) == 2
         assert 50 <= part(found, name, "sum", response_code="success", **sends) < 110
-        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="2000", **sends) == 1
-        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="1000", **sends) == 0
+        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="2000.0", **sends) == 1
+        assert part(found, name, "bucket", response_code="flush_disk_timeout", le="1000.0", **sends) == 0
 
 
 async def test_without_metrics_nothing_is_timed(broker: Broker, peer: BrokerPeer) -> None:

@@ -475,7 +475,7 @@ def test_a_histogram_is_read_back_by_its_bounds() -> None:
     assert (text.cut, text.room) == (6, 0)
     samples = families(text.render())["some_sizes"].samples
     assert [(s.labels["le"], s.value) for s in samples if s.labels["topic"] == "T" and "le" in s.labels] == [
-        ("1", 2), ("10", 4), ("100", 5), ("+Inf", 6)
+        ("1.0", 2), ("10.0", 4), ("100.0", 5), ("+Inf", 6)
     ]  # fmt: skip
     assert {s.name: s.value for s in samples if s.labels["topic"] == "U" and "le" not in s.labels} == {
         "some_sizes_sum": 1024,

@@ -31,6 +31,7 @@ from tests.interop import (
     disk_cells,
     divergence_cells,
     java_cells,
+    metrics_cells,
     own_admin_cells,
     plain_acl_cells,
     pop_cells,
@@ -357,7 +358,7 @@ def main() -> int:
         disk = {name: DISK[name] for name in SHORT_DISK}
         replicas = {name: REPLICAS[name] for name in SHORT_REPLICAS}
         secured = {name: secured[name] for name in SHORT_SECURED}
-    free = {"disk": disk, "replicas": replicas, "secured": secured}
+    free = {"disk": disk, "replicas": replicas, "secured": secured, "metrics": metrics_cells.CELLS}
     if options.list:
         for kind, cells in [*places.items(), *free.items()]:
             for name in cells:

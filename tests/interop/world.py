@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 from urllib.parse import parse_qsl
 
 from benchmarks.remoting import GET_BROKER_CLUSTER_INFO, Client
@@ -233,24 +234,28 @@ class World:
             yield Place(f"{name_server}/{broker}", ns, started)
         shutil.rmtree(folder, ignore_errors=True)
 
-    def broker(self, kind: str, folder: Path, ns: str, *, port: int = 0, name: str = "broker-a") -> Server:
-        """A broker with small files, flushing asynchronously, which keeps its data in `folder`/store."""
-        return self.maker(kind).broker(
-            folder,
-            ns,
-            port=port,
-            name=name,
-            flushDiskType="ASYNC_FLUSH",
-            mappedFileSizeCommitLog=str(SMALL_LOG_BYTES),
-            transactionTimeOut="1000",
-            transactionCheckInterval="2000",
+    def broker(
+        self, kind: str, folder: Path, ns: str, *, port: int = 0, name: str = "broker-a", **more: str
+    ) -> Server:
+        """A broker with small files, flushing asynchronously, which keeps its data in `folder`/store.
+
+        Args:
+            more: settings, before those that are here.
+        """
+        settings: dict[str, Any] = {
+            "flushDiskType": "ASYNC_FLUSH",
+            "mappedFileSizeCommitLog": str(SMALL_LOG_BYTES),
+            "transactionTimeOut": "1000",
+            "transactionCheckInterval": "2000",
             # How soon Apache's broker writes that a transaction has ended.
-            transactionOpBatchInterval="1000",
+            "transactionOpBatchInterval": "1000",
             # Apache's broker turns away what has waited for 0.2 s, which is nothing on a busy machine.
-            waitTimeMillsInSendQueue="20000",
-            osPageCacheBusyTimeOutMills="20000",
-            recallMessageEnable="true",
-        )
+            "waitTimeMillsInSendQueue": "20000",
+            "osPageCacheBusyTimeOutMills": "20000",
+            "recallMessageEnable": "true",
+            **more,
+        }
+        return self.maker(kind).broker(folder, ns, port=port, name=name, **settings)
 
     @contextmanager
     def server_stopped(self, server: Server) -> Iterator[Server]:

@@ -118,8 +118,7 @@ class LabelRows:
     def buckets(self, bounds: Sequence[float]) -> LabelRows:
         """The labels of a histogram's buckets in each row. All calls must have the same bounds."""
         if self._buckets is None:
-            ends = [*map(repr, bounds), "+Inf"]
-            rows = [(*row, end) for row in self.rows for end in ends]
+            rows = [(*row, end) for row in self.rows for end in _ends(bounds)]
             self._buckets = LabelRows((*self.names, "le"), rows)
         return self._buckets
 
@@ -187,7 +186,7 @@ class MetricFamily:
 
     def add_histogram(self, found: Histogram, **labels: str) -> None:
         """Add the series of one histogram: one for each bound, the sum and the count."""
-        bounds = [*map(repr, found.bounds), "+Inf"]
+        bounds = _ends(found.bounds)
         if not self._exposition.take(len(bounds) + 2):
             return
         name, common = self._name, ",".join(filter(None, (self._common, _pairs(labels))))
@@ -201,6 +200,11 @@ class MetricFamily:
 
 def _pairs(labels: Mapping[str, str]) -> str:
     return ",".join([f'{name}="{_escaped(value)}"' for name, value in labels.items()])
+
+
+def _ends(bounds: Sequence[float]) -> list[str]:
+    """The label ``le`` of a histogram's buckets, written as Apache's broker does: 1024.0, not 1024."""
+    return [*(repr(float(bound)) for bound in bounds), "+Inf"]
 
 
 def _escaped(value: str) -> str:
