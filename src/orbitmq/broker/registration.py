@@ -199,8 +199,8 @@ class Registration(Component):
         return min(told, default=self._changes)
 
     def _connect(self) -> RemotingClient:
-        # A name server whose connection was lost may have restarted and lost this broker, which registers
-        # again at once; RocketMQ's brokers wait for the next period, up to 30 s.
+        # After a lost connection the broker registers again at once: the name server may have restarted, and
+        # then has no registrations. RocketMQ's brokers wait for the next period, up to 30 s.
         return client_of(self._runtime, self._config, on_lost=self._lost)
 
     async def start(self) -> None:

@@ -222,7 +222,7 @@ class FastPath:
             self._stale.update(dict.fromkeys(event.keys))
 
     def _permit(self, event: PullPermitted) -> None:
-        """Let the fast path answer pulls like this one, which the ordinary handler has let pass.
+        """Let the fast path answer further pulls like this one: the ordinary handler has let it pass.
 
         Of pulls with an expression of their own only those by tags are answered, each expression after it has
         passed here once.
@@ -255,7 +255,7 @@ class FastPath:
             self._frames.pulls.know_expression(event.tags.encode(), event.filter.codes, event.filter.count)
 
     def permit(self, connection: ServerConnection, sender: Sender, command: Command) -> None:
-        """Let the fast path take requests of a user like this one, which the gate has let pass."""
+        """Let the fast path take further requests like this one from its user: the gate has let it pass."""
         if sender.passed_by:
             return
         user = sender.user

@@ -221,8 +221,8 @@ class Sending:
     def _is_dead(self, origin: Origin, request: SendRequest) -> bool:
         """Whether a message sent to a retry topic goes to the dead letters (behaviours SB-14, SB-16).
 
-        Every message to the retry topic of a group that consumes in order does: such a client sends a message
-        there only to give it up.
+        Every message to the retry topic of a group that consumes in order goes there: clients of such a group
+        send a message to it only to give the message up.
         """
         name = request.topic.removeprefix(reserved.RETRY_PREFIX)
         group = self._metadata.group(name)
