@@ -1,1 +1,1 @@
-"""The web console: pages over :class:`orbitmq.admin.Admin`, for a browser."""
+"""The web console: pages for a browser, made from the answers of :class:`orbitmq.admin.Admin`."""

@@ -1,4 +1,4 @@
-"""Users, their rules, and what brokers refused."""
+"""The pages of users, their rules, and the refusals of brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbitmq.console.risks import typing_field
 from orbitmq.errors import BrokerError
 from orbitmq.wire.refusals import is_not_offered
 
-# The address of a client on this machine, whose rights are asked for unless another one is given.
+# The client address for which rights are tested unless the form names another one.
 HERE: Final = "127.0.0.1"
 ACTIONS: Final = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 RULE: Final = (
@@ -152,7 +152,7 @@ async def one_user(admin: Admin, name: str) -> Page:
 
 
 async def tested(admin: Admin, query: Mapping[str, str]) -> Page:
-    """Whether a user may do something, by server, and the rules that decide."""
+    """Whether a user may do an action, by server, and the rules that decide."""
     form = _question(query)
     given = [query.get(name, "").strip() for name in ("user", "may", "resource", "from")]
     if not all(given[:3]):
@@ -176,7 +176,7 @@ async def tested(admin: Admin, query: Mapping[str, str]) -> Page:
 
 
 def _verdict(found: set[bool], user: str, action: str, resource: str) -> Said:
-    """The verdicts of all servers as a sentence."""
+    """The sentence for the verdicts of all servers."""
     words = {"user": user, "action": action, "resource": resource}
     if not found:
         return said("no_users")
@@ -186,7 +186,7 @@ def _verdict(found: set[bool], user: str, action: str, resource: str) -> Said:
 
 
 def _question(given: Mapping[str, str]) -> Form:
-    """May a user do something?"""
+    """The form that tests whether a user may do an action."""
     fields = (
         Field("user", value=given.get("user", ""), required=True),
         Field("may", "select", given.get("may", ""), ACTIONS),

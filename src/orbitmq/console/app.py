@@ -1,4 +1,4 @@
-"""The HTTP side of the console: who is let in, which page a path names, and what every answer carries."""
+"""The HTTP side of the console: sessions, logins, the page of each path, the headers of all answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-# Of pages with charts: the console's own scripts draw them, and ask the console for their values.
+# The policy of pages with charts, which the console's scripts draw from values that they fetch from the
+# console.
 CHARTS_POLICY: Final = {"Content-Security-Policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -52,9 +53,9 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 SECURE: Final = {"Strict-Transport-Security": "max-age=31536000"}
-# The policy of downloads: whatever the file is, nothing in it may run.
+# The policy of downloads, so that no script in a downloaded file runs.
 DOWNLOAD_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
-# The name of a request's cluster, in its scope.
+# The key of the cluster's name in a request's scope.
 _CLUSTER: Final = "orbitmq.cluster"
 Handler = Callable[[Request, Session], Awaitable[Response]]
 
@@ -63,11 +64,11 @@ class Console:
     """The pages of one or several clusters as an ASGI application, in ``app``.
 
     Args:
-        clusters: the options of every client (name servers, credentials, TLS, the runtime), by the names of
-            the clusters. The first one is that of addresses that name none.
+        clusters: by the clusters' names, the options of their clients (name servers, credentials, TLS, the
+            runtime). The first cluster is shown at addresses that name none.
         monotonic, now_ms: the clocks, in seconds and in milliseconds since 1970.
-        entrance: which names it has, and who is let in.
-        write: whether the link's session may make changes.
+        entrance: the console's host names, and the ways to log in.
+        write: whether the session of the one-time link may make changes.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Console:
         self.audit = Audit(now_ms)
         self._places = Places(list(clusters))
         self._clusters = {name: ClusterOfPages(options, monotonic) for name, options in clusters.items()}
-        # Those that are asked with a user's own keys, by the names that sessions have for them.
+        # The clusters whose requests a logged-in user's keys sign, by the names that sessions have for them.
         self._of_users: dict[str, ClusterOfPages] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._look = Look(self._places)
@@ -106,7 +107,7 @@ class Console:
         )
 
     async def close(self) -> None:
-        """Close all connections. Changes that are under way are ended."""
+        """End the changes under way, and close all connections."""
         await self._maker.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
         for cluster in (*self._clusters.values(), *self._of_users.values()):
@@ -119,7 +120,7 @@ class Console:
             task.add_done_callback(self._closing.discard)
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
-        """The application: refuses foreign hosts, and gives every answer the headers of safety."""
+        """The ASGI application: refuses foreign hosts, and adds the security headers to every answer."""
 
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -141,13 +142,13 @@ class Console:
         else:
             cluster, path = found
             inner = {**scope, "path": path, "raw_path": quote(path).encode(), _CLUSTER: cluster}
-            # A client that goes in the middle of its request waits for no answer.
+            # A client that disconnects while it sends its request gets no answer.
             with suppress(ClientDisconnect):
                 await self._inner(inner, receive, guarded)
 
     @property
     def _host_lines(self) -> list[list[bytes]]:
-        """Check the Host header: one line, with one of the console's names."""
+        """The values that the Host header may have: one line, with one of the console's names."""
         return [[name.encode()] for name in self._entrance.hosts]
 
     # -- sessions ------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Console:
         return handle
 
     def _session_of(self, request: Request) -> Session | Response:
-        """The session of a request; else the answer that opens one, or says how to get one."""
+        """The session of a request; else the answer that opens a session, or shows how to get one."""
         entrance, texts = self._entrance, self._texts(request)
         session = self.sessions.of(request.cookies.get(self._entrance.cookie, ""))
         if entrance.proxy is not None:
@@ -203,7 +204,7 @@ class Console:
         return BY_LANGUAGE[language_of(request.headers.get("accept-language", ""))]
 
     async def _login(self, request: Request) -> Response:
-        """The form for name and password, and who comes in with them."""
+        """Show the login form, or handle the login that it sends."""
         desk, texts = self._entrance.desk, self._texts(request)
         if desk is None:
             return self._failed(request, None, texts("closed"), 401)
@@ -248,7 +249,7 @@ class Console:
         return self._of_users[session.cluster] if session.cluster else self._clusters[_name(request)]
 
     def _failed(self, request: Request, session: Session | None, text: str, code: int) -> Response:
-        """An error for a program, or for a person as a page with the way back."""
+        """An error answer: JSON for a program, for a person a page with a link back."""
         if _is_of_program(request):
             return _json({"error": text}, code)
         if session is None:
@@ -265,7 +266,7 @@ class Console:
         return self._look.page(page, session, request.query_params, _name(request), path)
 
     def _back(self, request: Request) -> str:
-        """The page of this console that a request came from; empty: none."""
+        """The page of this console that sent a request, by its Referer; empty without one."""
         try:
             found = urlsplit(request.headers.get("referer", ""))
         except ValueError:
@@ -307,7 +308,7 @@ class Console:
         return page
 
     async def _all_clusters(self, request: Request, session: Session) -> Page | None:
-        """The page of all clusters; ``None``: there is one only, or the address is that of one."""
+        """The page of all clusters; ``None`` if there is only one, or the address is that of one cluster."""
         if len(self._clusters) == 1 or _name(request) != self._places.names[0]:
             return None
         made = await asyncio.gather(
@@ -346,7 +347,7 @@ class Console:
     # -- changes -------------------------------------------------------------------------------------------
 
     async def _fields(self, request: Request, session: Session | None) -> Mapping[str, str] | Response:
-        """The fields of a form from the console's own pages; else the answer that refuses it."""
+        """The fields of a form sent from the console's pages; else the answer that refuses it."""
         texts = self._texts(request) if session is None else BY_LANGUAGE[session.language]
         body = bytearray()
         async for chunk in request.stream():
@@ -364,7 +365,7 @@ class Console:
         return {name: values[-1].replace("\r\n", "\n") for name, values in given.items()}
 
     async def _form(self, request: Request, session: Session) -> Mapping[str, str] | Response:
-        """The fields of a form of this session that was not sent before; else the answer that refuses it."""
+        """The fields of a form of this session, sent for the first time; else the answer that refuses it."""
         fields = await self._fields(request, session)
         if isinstance(fields, Response) or session.take(fields.get("form_token", "")):
             return fields
@@ -397,17 +398,17 @@ class Console:
 
 
 def _name(request: Request) -> str:
-    """The name of the cluster that a request is about."""
+    """The name of a request's cluster."""
     return str(request.scope[_CLUSTER])
 
 
 def _address(request: Request) -> str:
-    """The address of the peer, whatever a header says."""
+    """The address of the peer, not that of any header."""
     return request.client.host if request.client else ""
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, Page | None]) -> Page | None:
-    """The result of ``work``; ``None``: the browser has closed the connection, and the work is cancelled."""
+    """The result of ``work``; ``None`` if the browser closes the connection, which cancels the work."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":

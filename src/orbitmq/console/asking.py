@@ -1,4 +1,4 @@
-"""Pages are asked for once by many viewers: each is kept for a while, and has one deadline."""
+"""Makes a page once for many viewers: each page is kept for a short time, and has one deadline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from orbitmq.transport.errors import TransportError
 from orbitmq.wire.errors import WireError
 
 DEADLINE_S: Final = 2.0
-# A server that is silent is named before the page's deadline.
+# The timeout of one request, shorter than the page's deadline, so that the page can name a silent server.
 REQUEST_S: Final = 1.5
 KEPT_S: Final = 2.0
 MOST_KEPT: Final = 256
-# Most pages that are being made at once; more than that wait, within their deadline.
+# The most pages that are being made at once; further ones wait, within their deadline.
 MOST_AT_ONCE: Final = 16
 Key = tuple[str, ...]
 Status = Mapping[str, str]
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Kept(Generic[T]):
-    """Values that are made once for all pages that need them, and kept for two seconds.
+    """Values that are made once for all pages that need them, and kept for :data:`KEPT_S`.
 
     Args:
         monotonic: the clock, in seconds.
@@ -33,12 +33,12 @@ class _Kept(Generic[T]):
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        # The values, each with the time for which it holds.
+        # The values, each with the time at which it was true.
         self._kept: dict[Key, tuple[float, T]] = {}
         self._making: dict[Key, asyncio.Task[tuple[float, T]]] = {}
 
     async def get(self, key: Key, make: Callable[[], Awaitable[tuple[float, T]]]) -> tuple[float, T]:
-        """The kept value of the key, or a new one, with the time for which it holds."""
+        """The kept value of the key, or a new one, with the time at which it was true."""
         kept = self._kept.get(key)
         if kept is not None and self._monotonic() - kept[0] < KEPT_S:
             return kept
@@ -49,10 +49,10 @@ class _Kept(Generic[T]):
         return await asyncio.shield(task)
 
     def _made(self, key: Key, task: asyncio.Task[tuple[float, T]]) -> None:
-        # The exception is read here, so that asyncio logs none when no page waits for it any more.
+        # Reading the exception keeps asyncio from logging it if no page waits for it any more.
         failed = task.cancelled() or task.exception() is not None
         if self._making.get(key) is not task:
-            return  # begun before something was changed
+            return  # the value was begun before a change, which made it outdated
         del self._making[key]
         if failed:
             return
@@ -68,11 +68,11 @@ class _Kept(Generic[T]):
 
 
 class Sight:
-    """The answers of a cluster that one page needs. Those that several pages need are asked for once.
+    """The answers of a cluster for one page. Answers that several pages need are requested once.
 
     Attributes:
-        admin: for all other requests.
-        since: when the oldest of the answers was true.
+        admin: the client for all other requests.
+        since: when the oldest of the answers was true, in seconds of the clock.
     """
 
     def __init__(self, admin: Admin, monotonic: Callable[[], float], answers: _Kept[Any]) -> None:
@@ -91,7 +91,7 @@ class Sight:
         return value
 
     async def statuses(self) -> Sequence[tuple[BrokerInfo, Status | OrbitError]]:
-        """The runtime information of each live broker, or the error that came instead."""
+        """The runtime information of each live broker, or the error of the request for it."""
         return await self._shared("statuses", self._statuses)
 
     async def topic_lags(self) -> Partial[Sequence[TopicLag]]:
@@ -109,7 +109,7 @@ class Sight:
 
 
 class Asker:
-    """Makes pages, and keeps each for two seconds.
+    """Makes pages, and keeps each for :data:`KEPT_S`.
 
     Args:
         monotonic: the clock, in seconds.
@@ -136,7 +136,7 @@ class Asker:
             page = Page(key[0], late=True)
         except IncompleteError as error:
             page = Page(key[0], left_out=names(error.left_out))
-        # A page is as old as the oldest answer that it is made of.
+        # A page is as old as the oldest answer in it.
         return min(sight.since, self._monotonic()), page
 
     def forget(self) -> None:
@@ -146,7 +146,7 @@ class Asker:
 
 
 async def optional(work: Awaitable[Partial[T]], nothing: T) -> Partial[T]:
-    """A part that a page can do without: when no broker gives it, ``nothing``, and the reason."""
+    """An optional part of a page; if no broker gives it, ``nothing`` with the reason."""
     try:
         return await work
     except (BrokerError, TransportError, WireError) as error:
@@ -155,5 +155,5 @@ async def optional(work: Awaitable[Partial[T]], nothing: T) -> Partial[T]:
 
 
 def names(left_out: Sequence[LeftOut]) -> list[str]:
-    """Servers that did not answer, with the reason, each once."""
+    """The servers that did not answer, with the reason, each once."""
     return list(dict.fromkeys(str(one) for one in left_out))

@@ -1,4 +1,4 @@
-"""The console's audit log: each change that was made or tried, the newest first."""
+"""The console's audit log: the changes that were made or attempted, the newest first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("orbitmq.console")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change. ``outcome``: what it did, or why it did nothing."""
+    """One change. ``outcome`` is its result, or the reason why nothing was changed."""
 
     at_ms: int
     user: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 class Audit:
-    """The last changes, in memory; each is a line of the log ``orbitmq.console``, too."""
+    """The last changes, in memory; each is also a line of the log ``orbitmq.console``."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -51,7 +51,7 @@ class Audit:
         after: str,
         outcome: str,
     ) -> None:
-        """Write down a change. ``cluster``: where it was made; empty: in the console."""
+        """Add a change. ``cluster`` is the changed cluster; empty for a change of the console itself."""
         texts = [text[:MOST_CHARACTERS] for text in (target, before, after, outcome)]
         entry = Entry(self._now_ms(), user, address, cluster, change, *texts)
         self._entries.append(entry)

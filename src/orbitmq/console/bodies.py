@@ -1,4 +1,4 @@
-"""Bodies of messages as text, JSON or hexadecimal. Pure."""
+"""Shows the bodies of messages as text, JSON or hexadecimal. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Final, Literal
 
 import msgspec
 
-# A larger body is shown only up to here; the download has all of it.
+# The most bytes of a body that are shown; the download has the whole body.
 MOST_BYTES: Final = 64 * 1024
-# Characters of a body in a list of messages.
+# The most characters of a body in a list of messages.
 FIRST_LINE: Final = 100
 Form = Literal["text", "json", "hex"]
 
 
 def shown(body: bytes, form: str) -> str:
-    """The body for a person; broken UTF-8 is shown with replacement characters."""
+    """The text of a body in this form; invalid UTF-8 is shown with replacement characters."""
     if form == "json" and len(body) <= MOST_BYTES:
         try:
             return msgspec.json.format(body, indent=2).decode(errors="replace")
@@ -28,6 +28,6 @@ def shown(body: bytes, form: str) -> str:
 
 
 def first_line(body: bytes) -> str:
-    """The begin of a body for a list, on one line."""
+    """The beginning of a body on one line, for a list."""
     begin = " ".join(body[:400].decode(errors="replace").split())
     return begin if len(begin) <= FIRST_LINE else f"{begin[: FIRST_LINE - 1]}…"

@@ -1,4 +1,4 @@
-"""Brokers: all of them, and one with its replicas, connections, settings and state."""
+"""The page of all brokers, and that of one broker with its replicas, connections, settings and state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbitmq.durations import instant
 from orbitmq.message.numbers import whole_number
 from orbitmq.wording import masked
 
-# Connections on the page; the page of all clients can be searched and has all.
+# The most connections on a broker's page; the page of all clients has all of them, and can be searched.
 MOST_CONNECTIONS: Final = 100
 PAIRS: Final = (Column("name", "code"), Column("value", "long"))
 REPLICAS: Final = (
@@ -42,10 +42,10 @@ async def brokers(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 async def broker(admin: Admin, address: str, key: str, history: History, now_ms: int) -> Page:
-    """The page of one registered broker. An address that is not registered is never connected to.
+    """The page of one registered broker. The console never connects to an address that is not registered.
 
     Args:
-        key: the setting that the form is about; empty: none yet.
+        key: the setting that the form changes; empty before one is chosen.
     """
     known = [one for one in await admin.brokers.list() if one.address == address]
     if not known:
@@ -84,11 +84,11 @@ async def broker(admin: Admin, address: str, key: str, history: History, now_ms:
 
 
 def _facts(own: BrokerState, row: Row, started_ms: int | None, connections: int | None) -> Facts:
-    """What the broker is and does now.
+    """The facts about a broker and its present state.
 
     Args:
-        row: its values in the table of all brokers.
-        connections: their number; ``None``: not known.
+        row: the broker's row in the table of all brokers.
+        connections: the number of its connections; ``None`` if unknown.
     """
     return Facts(
         (
@@ -120,12 +120,12 @@ def _replica(one: BrokerState) -> Row:
 
 
 def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> list[Column]:
-    """The columns with a value in at least one row: RocketMQ's brokers report fewer than OrbitMQ's."""
+    """The columns with a value in at least one row: RocketMQ's brokers report fewer values than OrbitMQ's."""
     return [column for column in columns if any(row[column.key] not in (None, "") for row in rows)]
 
 
 def _settings(address: str, settings: Mapping[str, BrokerSetting]) -> Table:
-    """All settings; those that can be changed while the broker runs lead to the form."""
+    """The table of all settings; those that can be changed while the broker runs have a link to the form."""
     effects = {True: "at_once", False: "after_restart", None: None}
     rows: list[Row] = [
         {
@@ -146,7 +146,7 @@ def _settings(address: str, settings: Mapping[str, BrokerSetting]) -> Table:
 
 
 def _setting(address: str, key: str, settings: Mapping[str, BrokerSetting]) -> Form:
-    """The form that changes one setting, or asks which one."""
+    """The form that changes one setting, or in which one is chosen."""
     one = settings.get(key)
     live = tuple(name for name, each in sorted(settings.items()) if each.live is not False)
     if one is None:

@@ -81,7 +81,7 @@ async def send_again(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def consume_now(cluster: Cluster, fields: Fields) -> Done:
-    """Let one member of a group handle a stored message now."""
+    """Let one member of a group consume a stored message at once."""
     message_id, topic = field_of(fields, "id"), field_of(fields, "topic")
     group, _, member = field_of(fields, "member").partition(" ")
     if not member:
@@ -133,7 +133,7 @@ async def delete_group(cluster: Cluster, fields: Fields) -> Done:
 
 
 async def reset_group(cluster: Cluster, fields: Fields) -> Done:
-    """Make the moves that the preview has shown."""
+    """Make the moves of the offsets that the preview has shown."""
     plan = cluster.plan(field_of(fields, "plan"))
     if plan is None or plan.group != fields.get("group"):
         raise ValidationError("plan: this preview is not kept any more: ask for a new one")

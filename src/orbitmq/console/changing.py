@@ -1,4 +1,4 @@
-"""What all changes share: their arguments, their result, and how they read the fields of a form."""
+"""The common parts of all changes: their arguments, their result, and the reading of a form's fields."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PERMISSIONS: Final = {"read+write": 6, "read": 4, "write": 2}
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The clients and the shown plan that a change works with.
+    """The cluster that a change is made in.
 
     Attributes:
-        producer: makes a producer, for messages that are sent.
-        plan: the shown reset of that name, which is used up by this; ``None``: there is none.
+        producer: makes a producer for sending messages.
+        plan: takes the previewed reset of that name out of the session; ``None`` if there is none.
     """
 
     admin: Admin
@@ -36,9 +36,9 @@ class Done:
     """A change that was made.
 
     Attributes:
-        said: what the next page says.
-        path: the next page.
-        undo: the moves that take a reset back.
+        said: the first sentence of the next page.
+        path: the address of the next page.
+        undo: the moves that undo a reset.
     """
 
     said: Said
@@ -51,7 +51,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: who may make it, which field names its target for the audit log, and how it is made."""
+    """A change: the role that it needs, the field with its target for the audit log, and its function."""
 
     needs: str
     target: str
@@ -62,7 +62,7 @@ def field_of(fields: Fields, name: str) -> str:
     """A field that must not be empty.
 
     Raises:
-        ValidationError: it is missing or empty.
+        ValidationError: the field is missing or empty.
     """
     value = fields.get(name, "").strip()
     if not value:
@@ -74,7 +74,7 @@ def number_of(fields: Fields, name: str, least: int) -> int:
     """A field with a whole number.
 
     Raises:
-        ValidationError: it is none, or below ``least``.
+        ValidationError: the field is not a whole number, or is below ``least``.
     """
     value = whole_number(field_of(fields, name), INT32)
     if value is None or value < least:
@@ -86,16 +86,16 @@ def names_of(fields: Fields, name: str) -> list[str]:
     """A field with names, one a line, each once.
 
     Raises:
-        ValidationError: there is none.
+        ValidationError: the field has no name.
     """
     return [one for one in dict.fromkeys(field_of(fields, name).split("\n")) if one]
 
 
 def permission_of(fields: Fields) -> int:
-    """What clients may do with a topic, as RocketMQ's number.
+    """The permission of a topic in the form, as RocketMQ's number.
 
     Raises:
-        ValidationError: it is none of the words.
+        ValidationError: the field is none of the permissions' words.
     """
     found = PERMISSIONS.get(fields.get("permission", ""))
     if found is None:
@@ -107,7 +107,7 @@ def typed(fields: Fields, wanted: str) -> None:
     """Refuse a dangerous change whose target was not typed.
 
     Raises:
-        ValidationError: it says what was expected.
+        ValidationError: the typed text is not the target, which the error names.
     """
     if fields.get("typed", "").strip() != wanted:
         raise ValidationError(f"typed: expected {wanted!r}: nothing was changed")

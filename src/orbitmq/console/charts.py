@@ -1,4 +1,4 @@
-"""The charts: rates of brokers and topics over the last minutes."""
+"""The page of charts: the rates of brokers and topics over the last minutes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ async def charts(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 def topic_rates(lags: Partial[Sequence[TopicLag]], history: History, now_ms: int) -> Mapping[str, float]:
-    """Note the ends of each topic that a group reads. Returns the messages a second since the last note.
+    """Record the end offsets of each topic that a group reads. Returns the messages a second since the last
 
-    Nothing is noted while a broker is left out: its messages would count all at once when it is back.
+    record. Nothing is recorded while a broker is left out: all its messages would count at once afterwards.
     """
     if lags.left_out:
         return {}
@@ -46,7 +46,7 @@ def topic_rates(lags: Partial[Sequence[TopicLag]], history: History, now_ms: int
 
 
 def _rows(rates: Mapping[str, float]) -> list[Row]:
-    """The busiest topics first."""
+    """The rates as rows, the busiest topics first."""
     largest = sorted(rates.items(), key=lambda one: (-one[1], one[0]))
     return [{"topic": topic, "in_rate": rate} for topic, rate in largest]
 

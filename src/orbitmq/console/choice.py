@@ -1,4 +1,4 @@
-"""Dead letters chosen in a form: ``broker-a:3,broker-a:5-9``. Pure."""
+"""Reads the choice of dead letters in a form, such as ``broker-a:3,broker-a:5-9``. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ONE: Final = re.compile(r"([^:,\s]{1,127}):([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def ranges(text: str) -> Mapping[str, Sequence[tuple[int, int]]] | None:
-    """The ranges (first, last + 1) by broker, in order; ``None``: nothing is chosen, which means all.
+    """The ranges (first, last + 1) by broker, in order; ``None`` for an empty choice, which means all.
 
     Raises:
         ValidationError: a part is not BROKER:OFFSET or BROKER:FIRST-LAST.

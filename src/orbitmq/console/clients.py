@@ -1,4 +1,4 @@
-"""Connected clients: all of them, and one consumer with its queues and stacks."""
+"""The page of all connected clients, and that of one consumer with its queues and stacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orbitmq.admin import Admin, ConnectedClient
 from orbitmq.console.asking import names
 from orbitmq.console.model import Column, Field, Form, Link, Page, Row, Table, path_of, said
 
-# How much of a page's deadline may be used for asking Apache's brokers about the consumers of each group.
+# How much of a page's deadline may be spent on requests to Apache's brokers, one for each group's consumers.
 CLIENTS_S: Final = 1.5
 COLUMNS: Final = (
     Column("client", "code", "/clients/{group}?id={client}&role={role}"),
@@ -23,9 +23,7 @@ COLUMNS: Final = (
 
 
 async def clients(admin: Admin, group: str) -> Page:
-    """All clients, or those of a group or of groups whose names begin alike, as far as they are known in
-    time.
-    """
+    """The clients that are found in time: all, or those of one group or of groups with a common prefix."""
     answer = await admin.clients.list(group=group or None, within=CLIENTS_S)
     rows = rows_of(answer.found)
     form = Form("/clients", "search", (Field("group", value=group, hint="hint_groups"),), title="of_group")
@@ -51,7 +49,7 @@ def rows_of(found: Sequence[ConnectedClient]) -> list[Row]:
 
 
 async def client(admin: Admin, group: str, client_id: str, role: str, *, stacks: bool) -> Page:
-    """One consumer as it describes itself; producers only say that they are there."""
+    """The page of one consumer, as it describes itself. A producer reports no details."""
     if role == "producer":
         return Page("clients", client_id, said("only_consumers"))
     answer = await admin.clients.show(group, client_id, stacks=stacks)

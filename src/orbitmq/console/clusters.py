@@ -1,4 +1,4 @@
-"""All clusters of a console on one page: each one's sentence of health and figures, and the largest lags."""
+"""The page of all clusters of a console: the health sentence and figures of each, and the largest lags."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _STATES: Final = {"good": "ok", "warn": "look", "bad": "trouble"}
 
 
 def clusters(overviews: Mapping[str, Page | str], texts: Texts) -> Page:
-    """The page.
+    """The page of all clusters.
 
     Args:
-        overviews: the first page of each cluster, or why there is none.
-        texts: those of the viewer's language.
+        overviews: the first page of each cluster, or the reason why it could not be made.
+        texts: the texts of the viewer's language.
     """
     rows = [_row(name, overview, texts) for name, overview in overviews.items()]
     lags: list[Row] = [

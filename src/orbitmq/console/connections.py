@@ -1,9 +1,9 @@
-"""The console's HTTP connections: those of uvicorn, with limits on their number and on the time of a request.
+"""The console's HTTP connections: uvicorn's, with limits for their number and for the time of a request.
 
-uvicorn answers requests above a number of connections with 503, but it lets a connection send its request for
-as long as it likes, and wait for a minute in the middle of its TLS handshake. So clients that send nothing,
-or a byte now and then, would hold all of them. It also logs a line for each broken request, and a traceback
-where one breaks while it is answered.
+Above a number of connections uvicorn answers requests with 503, but it sets no limit to the time of a
+request, and one of a minute to a TLS handshake: clients that send nothing, or a byte now and then, would hold
+all connections. It also logs a line for each malformed request, and a traceback for one that becomes
+malformed while it is being answered.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orbitmq.runtime.tls import HANDSHAKE_SECONDS
 
-# A request, its body included, has to be whole within this time of its first byte, and the first one within
-# this time of the connection's beginning. A body is a form of at most 1 MiB.
+# The time from the first byte of a request (for the first request: from the connection's beginning) to its
+# end, body included. A body is a form of at most 1 MiB.
 REQUEST_S: Final = 20.0
-# Above uvicorn's own limit, so that some clients still get the 503 that says why.
+# The most connections: more than uvicorn's own limit, so that some clients still get its 503 with the reason.
 MOST: Final = 600
 _UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
-# Our states in which an answer may begin.
+# h11's states of the server's side in which an answer may begin.
 _UNANSWERED: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class LimitedConnection(H11Protocol):
-    """One connection; it is aborted when a request takes too long, or when there are too many."""
+    """One connection, which is aborted if a request takes too long, or if there are too many connections."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -51,7 +51,7 @@ class LimitedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            # Its answer is not for this client any more.
+            # The answer under way is dropped, since the client has broken HTTP meanwhile.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in _UNANSWERED:
@@ -61,7 +61,7 @@ class LimitedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # A request that came behind the answered one may have begun.
+        # The client may have begun its next request while this one was being answered.
         self._look()
 
     def _look(self) -> None:
@@ -84,10 +84,10 @@ class LimitedConnection(H11Protocol):
 
 
 class LimitedServer(uvicorn.Server):
-    """A server of uvicorn's whose TLS handshakes end in time; uvicorn has no setting for that."""
+    """uvicorn's server with a time limit for TLS handshakes, for which uvicorn has no setting."""
 
     async def startup(self, sockets: Any = None) -> None:
-        """Serve at sockets that listen already."""
+        """Serve on these listening sockets."""
         config, tls = self.config, self.config.ssl
         make = partial(
             LimitedConnection,
@@ -109,15 +109,16 @@ class LimitedServer(uvicorn.Server):
 
 
 class OneASecond(logging.Filter):
-    """Lets pass one line a second of each kind: clients cause them. For a logger of uvicorn's."""
+    """A filter for uvicorn's loggers: it passes one line a second of each kind, as clients cause them."""
 
     def __init__(self) -> None:
         super().__init__()
-        # By the text before its values are put in, of which a program has few.
+        # When each kind of line was last written. A kind is the text without its values, of which there are
+        # few.
         self._last: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Whether a line is written."""
         kind = str(record.msg)
         if 0 <= record.created - self._last.get(kind, 0.0) < 1:
             return False

@@ -1,6 +1,6 @@
-"""When the disks of brokers will be full, from how their logs have grown while pages were looked at.
+"""Estimates when the disks of brokers will be full, from the growth of their logs while pages were shown.
 
-Nothing is asked for it: a broker's state has the ends of its log and the free space. Pure.
+It needs no requests: the runtime information of a broker has the ends of its log and the free space. Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 from orbitmq.message.numbers import whole_number
 
-# A shorter time says little about a day.
+# The least time of observation: a shorter one is no basis for an estimate of a day.
 LEAST_MS: Final = 10 * 60_000
-# Looks are kept for six hours, one a minute.
+# Observations are kept for six hours, one a minute.
 STEP_MS: Final = 60_000
 MOST_LOOKS: Final = 360
 MOST_BROKERS: Final = 500
-# From here on a broker refuses messages.
+# The used share of a disk from which on a broker refuses messages.
 REFUSES_AT: Final = 0.9
 _CAPACITY: Final = re.compile(r"Total : ([\d.,]+) ([KMGTPE]?)i?B, Free : ([\d.,]+) ([KMGTPE]?)i?B")
 _UNITS: Final = " KMGTPE"
@@ -30,8 +30,8 @@ class Outlook:
     """When a disk will be full.
 
     Attributes:
-        seconds: until then; ``None``: not known, or not in sight.
-        is_known: whether the log was watched for long enough.
+        seconds: the time until then; ``None`` if it is unknown, or the disk will not be full soon.
+        is_known: whether the log was observed for long enough.
     """
 
     seconds: float | None = None
@@ -42,11 +42,11 @@ class Disks:
     """The growth of the brokers' logs, by address."""
 
     def __init__(self) -> None:
-        # When, and the end of the log then.
+        # By broker address: times (ms) and the log's end offsets at those times.
         self._looks: dict[str, deque[tuple[int, int]]] = {}
 
     def note(self, at_ms: int, address: str, status: Mapping[str, str]) -> Outlook:
-        """Note the state of a broker; returns when its disk will be full."""
+        """Record the state of a broker; returns when its disk will be full."""
         end = whole_number(status.get("commitLogMaxOffset", ""))
         space = _room(status.get("commitLogDirCapacity", ""))
         if end is None or space is None:
@@ -55,7 +55,7 @@ class Disks:
         while len(self._looks) > MOST_BROKERS:
             del self._looks[next(iter(self._looks))]
         if looks and end < looks[-1][1]:
-            looks.clear()  # another log
+            looks.clear()  # the broker has a new log
         first_ms, first = looks[0] if looks else (at_ms, end)
         if not looks or at_ms - looks[-1][0] >= STEP_MS:
             looks.append((at_ms, end))
@@ -68,8 +68,8 @@ class Disks:
 
 
 def _is_steady(rate: float, end: int, at_ms: int, space: float, status: Mapping[str, str]) -> bool:
-    """Whether messages are deleted before the disk is full: the oldest ones are gone, and what comes in the
-    time for which messages are kept has room.
+    """Whether old messages are deleted before the disk is full: the broker deletes already, and the disk has
+    room for the messages of the whole retention time.
     """
     begin = whole_number(status.get("commitLogMinOffset", ""))
     oldest_ms = whole_number(status.get("earliestMessageTimeStamp", ""))
@@ -79,7 +79,7 @@ def _is_steady(rate: float, end: int, at_ms: int, space: float, status: Mapping[
 
 
 def _room(text: str) -> float | None:
-    """Bytes until the broker refuses messages; ``None``: it does not tell."""
+    """How many bytes are left until the broker refuses messages; ``None`` if the text does not have them."""
     found = _CAPACITY.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Which names the console has, and who is let in."""
+"""The host names of the console, and the ways to log in."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orbitmq.console.users_file import User
 
 @dataclass(frozen=True, slots=True)
 class ProxyUsers:
-    """Users whom a proxy has let in and names in a header, as for single sign-on.
+    """The users that a proxy authenticates and names in a header, as for single sign-on.
 
     Attributes:
         header: the header with the user's name.
-        peers: addresses of the proxy; the header of another address is ignored.
-        users: whom the console knows, with their roles.
+        peers: the addresses of the proxy; the header is ignored from other addresses.
+        users: the users that the console knows, with their roles.
     """
 
     header: str
@@ -24,7 +24,7 @@ class ProxyUsers:
     users: Mapping[str, User]
 
     def user(self, peer: str, names: Sequence[str]) -> User | None:
-        """The user that a request of that peer names; ``None``: it names no known user."""
+        """The user that a request of that peer names; ``None`` if it names no known user."""
         if peer not in self.peers or len(names) != 1:
             return None
         return self.users.get(names[0].strip())
@@ -32,16 +32,16 @@ class ProxyUsers:
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """Which names the console has, and who is let in.
+    """The host names of the console, and the ways to log in.
 
     Attributes:
-        hosts: the values of the header Host that are let in.
-        scheme: of the addresses that browsers see.
+        hosts: the accepted values of the header Host.
+        scheme: the scheme of the addresses that browsers see.
         by_link: whether the one-time link opens a session.
-        desk: where users log in.
-        proxy: a proxy that names users.
-        cookie: the cookie's name. Browsers send cookies to all ports of a host, so consoles need names of
-            their own.
+        desk: checks the logins of users with passwords; None without them.
+        proxy: the proxy that names users; None without one.
+        cookie: the cookie's name. Browsers send cookies to all ports of a host, so the consoles of one host
+            need different names.
     """
 
     hosts: frozenset[str]

@@ -1,4 +1,4 @@
-"""Pages of consumer groups: the list; one group with its lag, members and queues; resets with a preview."""
+"""The pages of consumer groups: the list, one group with lag, members and queues, resets with a preview."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from orbitmq.errors import OrbitError, ValidationError
 from orbitmq.message.model import MessageQueue
 from orbitmq.message.numbers import INT32, INT64, whole_number
 
-# How much of the page's deadline may be used to find out why the group lags, which watches a member for a
-# second.
+# How much of the page's deadline may be spent on finding the reason for the group's lag, which takes a second
+# of observing a member.
 WHY_S: Final = 1.7
 PLACES: Final = ("first", "last", "time", "offset", "shift")
 QUEUES: Final = (
@@ -75,7 +75,7 @@ async def groups(sight: Sight) -> Page:
 
 
 def _row(name: str, own: Mapping[str, GroupSettings], lag: int) -> Row:
-    # Equal settings of brokers are one object, as a rule.
+    # Equal settings of several brokers are usually one object.
     different = {id(one): one for one in own.values()}.values()
     return {
         "group": name,
@@ -133,7 +133,7 @@ def _member(group: str, one: Member) -> Row:
 
 
 def _subscriptions(found: GroupDetails) -> list[Table]:
-    """What the members read, and where they contradict each other; each table only if it has rows."""
+    """The tables of the members' subscriptions and of their conflicts; a table without rows is left out."""
     subscriptions: list[Row] = [
         {"topic": topic, "kind": one.kind, "expression": one.expression}
         for topic, one in found.subscriptions.items()
@@ -160,7 +160,7 @@ def _subscriptions(found: GroupDetails) -> list[Table]:
 async def _why(
     admin: Admin, details: Partial[GroupDetails], lag: Partial[Sequence[QueueLag]], until: float
 ) -> Said:
-    """Why the group lags; unknown when the answer takes too long or a broker stops meanwhile."""
+    """The reason for the group's lag; unknown if the answer takes too long, or a broker stops meanwhile."""
     try:
         async with asyncio.timeout_at(until):
             why = (await admin.groups.explain(details, lag)).found
@@ -195,7 +195,7 @@ MOVES: Final = (
 
 
 async def reset_form(admin: Admin, name: str, query: Mapping[str, str]) -> Page:
-    """The form that asks where the group is to go on, filled with its present place."""
+    """The form for the offsets at which the group is to continue, filled with its present offsets."""
     lag = await admin.groups.lag(name)
     topics = sorted({one.queue.topic for one in lag.found})
     topic = query.get("topic", "")
@@ -229,10 +229,10 @@ async def reset_form(admin: Admin, name: str, query: Mapping[str, str]) -> Page:
 
 
 async def planned(admin: Admin, name: str, query: Mapping[str, str], now_ms: int) -> Partial[Sequence[Move]]:
-    """The moves that the form asks for.
+    """The moves of offsets that the form describes.
 
     Raises:
-        ValidationError: a field is missing or wrong; it is named.
+        ValidationError: a field, which the text names, is missing or wrong.
     """
     topic, to, value = query.get("topic", ""), query.get("to", ""), query.get("value", "").strip()
     if not topic:
@@ -262,7 +262,7 @@ async def planned(admin: Admin, name: str, query: Mapping[str, str], now_ms: int
 
 
 async def _shifted(admin: Admin, name: str, topic: str, value: str) -> Partial[Sequence[Move]]:
-    """Each queue moved by a number of messages, back with a minus; within what the queue has."""
+    """The move of each queue by a number of messages, backwards with a minus, within the queue's ends."""
     number = whole_number(value.lstrip("+-"), INT64)
     if number is None:
         raise ValidationError("value: expected a number of messages, as 100 or -100")
@@ -291,7 +291,7 @@ def _queue_of(topic: str, text: str) -> MessageQueue | None:
 
 
 def preview(plan: Plan, plan_name: str, left_out: Sequence[LeftOut]) -> Page:
-    """The planned moves with the form that makes them; not when a broker is missing in the plan."""
+    """The page of planned moves, with the form that makes them unless a broker is missing in the plan."""
     table = Table("moves", MOVES, [move_row(one) for one in plan.moves], "no_moves")
     form = Form(
         "/do/group-reset",

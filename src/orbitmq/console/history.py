@@ -1,6 +1,6 @@
-"""Rates of brokers and topics over the last minutes, noted from the answers that pages ask for anyway.
+"""The rates of brokers and topics over the last minutes, recorded from the answers that pages request anyway.
 
-Nothing is asked for the history alone: while no page is open, it has a gap. Its size is bounded. Pure.
+The history makes no requests of its own: while no page is open, it has a gap. Its size is limited. Pure.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, Final
 
 from orbitmq.console.disks import Disks
 
-# Of every five seconds one point is kept, for ten minutes.
+# One point is kept for every five seconds, for ten minutes.
 STEP_MS: Final = 5_000
 MOST_POINTS: Final = 120
-# Lines of one chart: those with the largest rates now.
+# The most lines of one chart; those with the largest rates are shown.
 MOST_LINES: Final = 8
-# Series of one kind that are kept.
+# The most series of one kind that are kept.
 MOST_SERIES: Final = 200
-# Ends that are older give no rate: a chart would show the mean of a long time.
+# End offsets older than this give no rate, which would be the mean of a long time.
 LONGEST_MS: Final = 60_000
 Point = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of a chart: a value of each at each time, ``None`` where there is none."""
+    """The lines of a chart, each with one value for each time; ``None`` where there is no value."""
 
     times: Sequence[int]
     lines: Mapping[str, Sequence[float | None]]
@@ -39,7 +39,7 @@ class Series:
         self._points: deque[tuple[int, Point]] = deque(maxlen=MOST_POINTS)
 
     def note(self, at_ms: int, rates: Point) -> None:
-        """The rates at a time; the largest ones are kept. A second look within a step replaces the first."""
+        """Record the largest rates at a time. Further rates within the same step are ignored."""
         if self._points and at_ms - self._points[-1][0] < STEP_MS:
             return
         kept = sorted(rates.items(), key=lambda one: -one[1])[:MOST_SERIES]
@@ -51,7 +51,7 @@ class Series:
         return self._points[-1][1] if self._points else {}
 
     def lines(self, now_ms: int) -> Lines:
-        """The lines with the largest rates; in seconds since 1970. A gap has a point without values."""
+        """The lines with the largest rates; times are seconds since 1970. A gap is a point without values."""
         first = now_ms - MOST_POINTS * STEP_MS
         points = [point for point in self._points if point[0] >= first]
         sums: dict[str, float] = {}
@@ -78,25 +78,25 @@ class History:
     """The history of one cluster.
 
     Attributes:
-        came, gone: messages a second, to and from each broker.
-        topics: messages a second that each topic got, as far as a group reads it.
-        disks: how fast the disks of the brokers fill.
+        came, gone: messages a second to and from each broker.
+        topics: messages a second to each topic that a group reads.
+        disks: the growth of the brokers' logs.
     """
 
     def __init__(self) -> None:
         self.came, self.gone, self.topics = Series(), Series(), Series()
         self.disks = Disks()
         self._ends: tuple[int, Mapping[str, int]] | None = None
-        # By topic whose page was shown: when, the sum of the ends then, and the rate since the note before.
+        # By topic whose page was shown: the time, the sum of the end offsets then, and the rate before that.
         self._looks: dict[str, tuple[int, int, float | None]] = {}
 
     def note_brokers(self, at_ms: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Note the rates in the rows of the table of brokers."""
+        """Record the rates in the rows of the table of brokers."""
         for series, key in ((self.came, "in_rate"), (self.gone, "out_rate")):
             series.note(at_ms, {_broker(row): row[key] for row in rows if row[key] is not None})
 
     def note_ends(self, at_ms: int, ends: Mapping[str, int]) -> Point:
-        """The sums of the ends of each topic's queues; returns the rates since the last look."""
+        """Record the sum of each topic's end offsets; returns the rates since the last record."""
         before = self._ends
         if before is not None and at_ms - before[0] < STEP_MS:
             return self.topics.newest
@@ -113,8 +113,8 @@ class History:
         return rates
 
     def note_topic(self, at_ms: int, topic: str, end: int) -> float | None:
-        """Note the sum of the ends of one topic's queues. Returns the rate since the last note;
-        ``None``: that is more than a minute ago.
+        """Record the sum of the end offsets of one topic's queues. Returns the rate since the last record;
+        ``None`` if that is more than a minute ago.
         """
         before_ms, before, rate = self._looks.pop(topic, (0, 0, None))
         passed_ms = at_ms - before_ms

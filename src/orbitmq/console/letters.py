@@ -1,4 +1,4 @@
-"""Dead letters: which groups have some, those of one group, and sending them again."""
+"""The pages of dead letters: the groups that have some, those of one group, and sending them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.message.property_names import (
 from orbitmq.message.reserved import dead_letter_topic
 from orbitmq.wire.refusals import is_not_offered
 
-# Of the newest dead letters.
+# The most dead letters on a page; the newest ones are shown.
 MOST_SHOWN: Final = 50
 READ_S: Final = 1.5
 LETTERS: Final = (
@@ -107,7 +107,7 @@ async def letters(admin: Admin, name: str, reader: MakesReader, now_ms: int) -> 
 
 
 async def _redrives(admin: Admin, name: str) -> Partial[Sequence[RedriveJob]]:
-    """The redrives of a group; none at Apache's brokers."""
+    """The redrives of a group. Apache's brokers have none."""
     try:
         return await admin.dead_letters.redrives(name)
     except BrokerError as error:
@@ -132,7 +132,7 @@ async def _newest(admin: Admin, topic: str, reader: MakesReader) -> Sequence[Rec
             async for batch in batches:
                 found += batch
     except (TimeoutError, OrbitError):
-        pass  # the page has its other parts, and the link to the messages
+        pass  # the page still has its other parts, and a link to the messages
     found.sort(key=lambda message: -message.store_timestamp_ms)
     return found[:MOST_SHOWN]
 
@@ -153,10 +153,10 @@ def _letter(message: ReceivedMessage, now_ms: int) -> Row:
 
 
 def again(name: str, chosen: Sequence[str]) -> Page:
-    """The page that asks before the chosen dead letters are sent again.
+    """The page that asks for a confirmation before the chosen dead letters are sent again.
 
     Raises:
-        ValidationError: none is chosen, or another thing than a dead letter.
+        ValidationError: no dead letter is chosen, or a chosen value is not one.
     """
     if not chosen:
         raise ValidationError("chosen: no dead letter is chosen")
@@ -166,7 +166,7 @@ def again(name: str, chosen: Sequence[str]) -> Page:
 
 
 def _redrive(name: str, chosen: Field) -> Form:
-    """The form that sends dead letters again; ``chosen``: its field for which ones."""
+    """The form that sends dead letters again; ``chosen`` is its field for the choice of letters."""
     return Form(
         "/do/redrive",
         "redrive",
@@ -179,7 +179,7 @@ def _redrive(name: str, chosen: Field) -> Form:
 
 
 def _stop(name: str) -> Form:
-    """The form that ends the sending that is under way."""
+    """The form that stops the redrive under way."""
     return Form(
         "/do/redrive-stop",
         "stop",

@@ -1,4 +1,4 @@
-"""Ways into the console beside the link: a password of the users' file, a RocketMQ user, a proxy's header."""
+"""Logins with a password: by the console's users file, or as a user of the RocketMQ cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from orbitmq.errors import NotPermittedError, OrbitError, ValidationError
 from orbitmq.runtime.seam import Threads
 from orbitmq.wire.signing import Credentials
 
-# Logins that are looked at, or wait for that, at the same time. Each may take 16 MiB and a part of a second.
+# The most logins that are checked at the same time, and that wait for it. A check may take 16 MiB and a part
+# of a second.
 MOST_AT_ONCE: Final = 2
 MOST_WAITING: Final = 20
 LOGIN_S: Final = 10.0
@@ -28,7 +29,8 @@ _KNOWN: Final = ("has no permission to access", "is no super user")
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A user who has logged in. ``cluster``: signs with the user's own keys; ``None``: with the console's."""
+    """A logged-in user. ``cluster`` signs with the user's keys; ``None`` for users that share the
+    console's."""
 
     user: str
     role: str
@@ -36,19 +38,19 @@ class Entered:
 
 
 class Door(Protocol):
-    """Knows users and their passwords."""
+    """Checks the passwords of users."""
 
     async def enter(self, name: str, password: str) -> Entered | None:
-        """The user of this name and password; ``None``: one of them is wrong.
+        """The user of this name and password; ``None`` if one of them is wrong.
 
         Raises:
-            OrbitError: no user can log in now; the text says why.
+            OrbitError: no user can log in now; the text has the reason.
         """
         ...
 
 
 class FileDoor:
-    """The users of a file."""
+    """Checks the users of the console's users file."""
 
     def __init__(self, users: Mapping[str, User], threads: Threads) -> None:
         self._users, self._threads = users, threads
@@ -60,9 +62,10 @@ class FileDoor:
 
 
 class RocketMQDoor:
-    """The users of the cluster. Their keys sign their requests, so the brokers decide what they may do.
+    """Checks the users of the RocketMQ cluster. Their keys sign their requests, so the brokers check their
+    rights.
 
-    A cluster that checks no keys would accept any user, so no user may log in there.
+    A cluster that checks no keys would accept any user, so no user can log in to it.
     """
 
     def __init__(self, options: Mapping[str, Any], monotonic: Callable[[], float]) -> None:
@@ -90,7 +93,7 @@ class RocketMQDoor:
         return Entered(name, ADMIN, made) if accepted else None
 
     async def _accepted(self, right: Admin, wrong: Admin) -> bool:
-        """Whether at least one broker checks keys, and each that does accepts these."""
+        """Whether at least one broker checks keys, and all brokers that do accept these."""
         try:
             brokers = await right.brokers.list()
         except NotPermittedError:
@@ -106,7 +109,7 @@ class RocketMQDoor:
             except NotPermittedError:
                 raise
             except OrbitError:
-                continue  # this broker does not answer; the others decide
+                continue  # this broker does not answer, so the other brokers decide
         if not checking:
             raise ValidationError(
                 "no broker that answers checks keys (authenticationEnabled): use a file of users, --users"
@@ -123,10 +126,10 @@ async def _identity_is_known(admin: Admin, address: str) -> bool:
 
 
 class Desk:
-    """Lets users in, not too many at once, and slows down those that fail.
+    """Handles logins, not too many at once, and slows down after failures.
 
     Args:
-        by_address: whether addresses are slowed down; behind a proxy all have the same.
+        by_address: whether an address is slowed down, too; behind a proxy all clients have one address.
     """
 
     def __init__(self, door: Door, monotonic: Callable[[], float], *, by_address: bool) -> None:
@@ -136,7 +139,7 @@ class Desk:
         self._waiting = 0
 
     def wait_s(self, name: str, address: str) -> float:
-        """Seconds until this user may try again from this address; 0: now."""
+        """The seconds until this user may try again from this address; 0 if at once."""
         now = self._monotonic()
         return max(self._slowing.wait_s(key, now) for key in self._keys(name, address))
 
@@ -146,10 +149,11 @@ class Desk:
         return self._waiting >= MOST_WAITING
 
     async def enter(self, name: str, password: str, address: str) -> Entered | None:
-        """The user; ``None``: the name or the password is wrong. Errors as :meth:`Door.enter`."""
+        """The user; ``None`` if the name or the password is wrong. The errors are those of
+        :meth:`Door.enter`."""
         keys = self._keys(name, address)
         now = self._monotonic()
-        # Counted before the look: tries that come meanwhile are slowed down by this one, too.
+        # Counted as a failure before the check, so that it slows down attempts during the check, too.
         for key in keys:
             self._slowing.failed(key, now)
         self._waiting += 1

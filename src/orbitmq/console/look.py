@@ -1,4 +1,4 @@
-"""From a page to HTML."""
+"""Renders pages as HTML."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MENU: Final = (
     "access",
     "audit",
 )
-# The colour of a state; all others have none.
+# The colours of states; other states have none.
 TONES: Final[Mapping[str, str]] = {
     "ok": "good",
     "at_once": "good",
@@ -72,7 +72,7 @@ TONES: Final[Mapping[str, str]] = {
     "refused": "bad",
     "trouble": "bad",
 }
-# Kinds whose values stand at the right.
+# The kinds of columns whose values are aligned to the right.
 NUMBERS: Final = frozenset({"number", "bytes", "seconds", "brief"})
 SHARE: Final = Markup(
     '<span class="share"><meter min="0" max="1" high="0.85" value="{}" aria-hidden="true"></meter>{}</span>'
@@ -90,10 +90,10 @@ _TEXT_OF: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 class Look:
-    """The templates, for one console.
+    """The templates of one console.
 
     Args:
-        places: its clusters.
+        places: the console's clusters.
     """
 
     def __init__(self, places: Places) -> None:
@@ -114,14 +114,15 @@ class Look:
         self._alone = templates.get_template("alone.html")
 
     def menu_of(self, name: str) -> str:
-        """The entry of the menu that a path belongs to."""
+        """The menu entry of a page's name."""
         return name if name in (*MENU, "clusters") else "overview"
 
     def page(self, page: Page, session: Session, query: Mapping[str, str], cluster: str, path: str) -> str:
-        """The page of a cluster as this session may see it. The result of its last change is shown once.
+        """The HTML of a page, with the parts that this session may see, and once the result of its last
+        change.
 
         Args:
-            path: of the page, without the mark of its cluster.
+            path: the page's path, without the mark of its cluster.
         """
         first, session.said = session.said, None
         kept = urlencode(_kept(query))
@@ -145,11 +146,11 @@ class Look:
         )
 
     def login(self, texts: Texts, text: str) -> str:
-        """The page that asks for name and password."""
+        """The login page, which asks for name and password."""
         return self._login.render(t=texts, text=text, cluster=", ".join(self._places.names))
 
     def alone(self, text: str) -> str:
-        """A page with one sentence, for those who are not logged in."""
+        """A page with one sentence, for browsers without a session."""
         return self._alone.render(text=text)
 
 
@@ -158,10 +159,11 @@ def _kept(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def cell(column: Column, row: Row, texts: Texts, base: str) -> Markup:
-    """The content of a table's cell. Here and not in the template: a page has hundreds.
+    """The content of a table's cell. It is not made by the template, which would be slow for hundreds of
+    cells.
 
     Args:
-        base: what the addresses of the cluster's pages begin with.
+        base: the beginning of the addresses of the cluster's pages.
     """
     value, kind = row[column.key], column.kind
     text = escape(value_text(value, kind))

@@ -1,7 +1,7 @@
-"""Makes the changes that forms ask for.
+"""Makes the changes that forms request.
 
-A dangerous change is made only when its target was typed. Each change is written into the audit log, also one
-that failed or whose browser has left. A reset is kept for a while, so that it can be taken back.
+A dangerous change is made only if its target was typed. Each change is written into the audit log, also if it
+failed or its browser disconnected. A reset is kept for a while, so that it can be undone.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from orbitmq.console.ways import ClusterOfPages
 from orbitmq.durations import instant
 from orbitmq.errors import OrbitError
 
-# A change may ask several servers one after the other. After this time no user waits for it any more.
+# The time limit of a change, which may send requests to several servers in turn.
 CHANGE_S: Final = 15.0
-# Resets that can be taken back.
+# The most resets that can be undone.
 MOST_UNDOS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A change that a form asks for.
+    """A change that a form requests.
 
     Attributes:
-        name: of the change.
+        name: the name of the change.
         cluster, address: the name of the cluster, and the browser's address, for the audit log.
-        asks: whether a person can be asked for the target of a dangerous change; a program gets an error.
+        asks: whether the target of a dangerous change can be asked for; a program gets an error instead.
     """
 
     name: str
@@ -55,24 +55,23 @@ class Maker:
 
     def __init__(self, audit: Audit, now_ms: Callable[[], int]) -> None:
         self._audit, self._now_ms = audit, now_ms
-        # Resets that can be taken back, each with its cluster.
+        # The resets that can be undone, by name, each with its cluster.
         self._undos: dict[str, tuple[str, Plan]] = {}
         self._changing: set[asyncio.Task[Done | Risk]] = set()
 
     async def close(self) -> None:
-        """End the changes that are under way."""
+        """Cancel the changes under way."""
         for task in list(self._changing):
             task.cancel()
         await asyncio.gather(*self._changing, return_exceptions=True)
 
     async def make(self, wish: Wish, own: ClusterOfPages) -> Done | Risk:
-        """Make the change, also when the browser does not wait for it; or the risk that a person is asked
-        about first.
-
+        """Make a change, even if the browser disconnects; or return the risk that has to be confirmed first.
         Raises:
+
             ValidationError: a field is wrong, or the target was not typed.
             OrbitError: the cluster refuses the change, or does not answer.
-            TimeoutError: it may still be made.
+            TimeoutError: the change took too long, and may still be made.
         """
         task = asyncio.ensure_future(self._make(wish, own))
         self._changing.add(task)
@@ -121,12 +120,12 @@ class Maker:
                 )
 
     def undo(self, cluster: str, name: str) -> Plan | None:
-        """The reset of that cluster that has this name, to be taken back."""
+        """The moves that undo the reset of this name in that cluster."""
         of, plan = self._undos.get(name, ("", None))
         return plan if of == cluster else None
 
     def undo_links(self, cluster: str, group: str) -> list[Link]:
-        """The link that takes the last reset of a group back, if it is kept."""
+        """The link that undoes the last reset of a group, if that reset is kept."""
         found = [
             (name, plan) for name, (of, plan) in self._undos.items() if of == cluster and plan.group == group
         ]

@@ -1,4 +1,4 @@
-"""Messages: one by its id, those with a key, and those of a topic from a place on."""
+"""The pages of messages: one by its id, those with a key, and those of a topic from a place on."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from orbitmq.errors import ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import INT64, whole_number
 
-# How often new messages at a topic's end are looked for.
+# The interval in seconds at which the live tail of a topic is read.
 TAIL_S: Final = 2
-# How many messages at each queue's end are read for "the newest".
+# How many messages at the end of each queue are read to find the newest messages.
 NEWEST: Final = MOST_SHOWN
-# The same with a filter, which most of them may not pass.
+# As NEWEST, for a search with a filter, which most messages may not pass.
 FILTERED: Final = 5000
-# Groups whose online members are offered to consume a message now, and the time for finding them.
+# The most groups whose online members are offered for consuming a message now, and the time for finding them.
 MOST_GROUPS: Final = 10
 MEMBERS_S: Final = 0.4
 FROM: Final = ("newest", "first", "time", "offset")
@@ -71,10 +71,10 @@ async def messages(
     now_ms: int,
     stopped: Callable[[str], None],
 ) -> Page:
-    """The forms, and what they find.
+    """The page of the search forms and their results.
 
     Args:
-        stopped: called with the address at which a search goes on that the browser has stopped; empty: none.
+        stopped: called when the browser stops a search, with the address that continues it, or empty.
     """
     topic = query.get("topic", "").strip()
     forms = _forms(query)
@@ -154,7 +154,7 @@ def _forms(query: Mapping[str, str]) -> Sequence[Form]:
 
 
 def _time(query: Mapping[str, str], name: str, now_ms: int) -> datetime | None:
-    """The time in a field of the query; ``None``: it is empty."""
+    """The time in a field of the query; ``None`` for an empty field."""
     text = query.get(name, "").strip()
     return instant(time_ms(name, text, now_ms)) if text else None
 
@@ -163,7 +163,7 @@ async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int
     """The offset or time at which reading begins.
 
     Raises:
-        ValidationError: a field is wrong; it is named.
+        ValidationError: a field, which the text names, is wrong.
     """
     if cursor := query.get("cursor", ""):
         return places(topic, cursor)
@@ -196,7 +196,7 @@ async def _start(admin: Admin, topic: str, query: Mapping[str, str], now_ms: int
 
 
 def path_to_go_on(topic: str, query: Mapping[str, str], cursor: str) -> str:
-    """The address at which a search goes on."""
+    """The address that continues a search."""
     return path_of("messages", topic=topic, cursor=cursor, tag=query.get("tag", ""), sql=query.get("sql", ""))
 
 
@@ -206,10 +206,10 @@ def _tail(topic: str, query: Mapping[str, str], *, on: bool) -> str:
 
 
 def _state(progress: QueueProgress, offset: int) -> str:
-    """Where a group is with the message at this offset of a queue."""
+    """The state of the message at this offset of a queue for a group."""
     if progress.committed <= offset:
         return "waiting"
-    # Which of the messages below the committed offset are the popped ones is not told.
+    # Brokers do not report which messages below the committed offset are popped and unacknowledged.
     return "handed_out" if progress.popped else "passed"
 
 
@@ -253,7 +253,7 @@ async def message(
 
 
 def _readers(message: ReceivedMessage, progress: Sequence[QueueProgress]) -> list[Row]:
-    """The groups that read the message's queue, and whether they have passed it."""
+    """The groups that read the message's queue, and whether they have passed the message."""
     queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
     return [
         {"group": one.group, "state": _state(one, message.queue_offset), "committed": one.committed}
@@ -290,8 +290,8 @@ def _again(message_id: str, message: ReceivedMessage) -> Form:
 
 
 async def _members(admin: Admin, message: ReceivedMessage, groups: Sequence[str]) -> Sequence[str]:
-    """The members of the groups that the message's broker reaches, as "GROUP CLIENT", as far as they are
-    known in time.
+    """The members of the groups that are connected to the message's broker, as "GROUP CLIENT", as far as they
+    are found in time.
     """
     try:
         async with asyncio.timeout(MEMBERS_S):
@@ -309,7 +309,7 @@ async def _members(admin: Admin, message: ReceivedMessage, groups: Sequence[str]
 
 
 def _consuming(message_id: str, message: ReceivedMessage, members: Sequence[str]) -> Form:
-    """The form that lets a member consume the message, if there is one."""
+    """The form that lets a member consume the message; without members it has no button."""
     return Form(
         "/do/message-consume",
         "consume_now" if members else "",

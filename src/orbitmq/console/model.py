@@ -37,9 +37,9 @@ Kind = Literal[
     "body",
 ]
 Tone = Literal["", "good", "warn", "bad"]
-# Rows of a long table on one page.
+# The most rows of a long table on one page.
 PAGE_ROWS: Final = 100
-# Cells that begin so are formulas to a spreadsheet.
+# The beginnings of texts that spreadsheets read as formulas.
 _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -53,12 +53,12 @@ class Said:
 
 
 def said(text: str, tone: Tone = "", /, **values: object) -> Said:
-    """The sentence of that key."""
+    """The sentence of this key, with these values."""
     return Said(text, values, tone)
 
 
 def plain(text: str, tone: Tone = "") -> Said:
-    """A sentence that is there already, in English."""
+    """A sentence of given text, in English, such as an error's."""
     return Said("plain", {"text": text}, tone)
 
 
@@ -74,8 +74,8 @@ class Column:
     """A column.
 
     Attributes:
-        link: where its values lead to, with names of the row's values in braces.
-        linked: the key of a value without which a row has no link; empty: each row has one.
+        link: the address that its values link to, with names of the row's values in braces.
+        linked: the key of a value without which a row has no link; empty if every row has one.
     """
 
     key: str
@@ -84,7 +84,7 @@ class Column:
     linked: str = ""
 
     def target(self, row: Row) -> str:
-        """The address that the value of a row leads to; empty: none."""
+        """The address that a row's value links to; empty without a link."""
         if not self.link or row[self.key] in (None, "") or (self.linked and not row[self.linked]):
             return ""
         return self.link.format_map({key: quote(str(value), safe="") for key, value in row.items()})
@@ -95,10 +95,11 @@ class Table:
     """A table.
 
     Attributes:
-        name: its key in JSON, and of its heading among the texts.
-        empty: key of the text that stands in its place when there is no row, and says what to do.
-        long: it is shown in pages, can be sorted and searched.
-        choose: the key of the values that can be chosen with boxes, sent to ``choosing`` as ``chosen``.
+        name: the table's key in JSON, and the key of its heading among the texts.
+        empty: the key of the text that replaces a table without rows, with advice.
+        long: whether the table is shown in pages, and can be sorted and searched.
+        choose: the key of the values that can be chosen by check boxes, and are sent to ``choosing`` as
+            ``chosen``.
     """
 
     name: str
@@ -124,9 +125,9 @@ class Chart:
     """Lines over time. A page with one has the script that draws them.
 
     Attributes:
-        name: its key in JSON, and of its heading among the texts.
+        name: the chart's key in JSON, and the key of its heading among the texts.
         times: seconds since 1970.
-        lines: by name the value at each time; ``None``: there is none.
+        lines: by name, the value at each time; ``None`` where there is none.
     """
 
     name: str
@@ -143,7 +144,7 @@ FieldKind = Literal["text", "number", "password", "select", "check", "area", "hi
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a form. ``options``: of a select; ``wanted``: what has to be typed into it."""
+    """A field of a form. ``options`` are those of a select; ``wanted`` is the text that has to be typed."""
 
     name: str
     kind: FieldKind = "text"
@@ -159,11 +160,11 @@ class Form:
     """A form: a question (``post`` is false), or a change by its name.
 
     Attributes:
-        button: key of the button's text; empty: nothing can be sent.
-        title: key of its heading; empty: none.
-        danger: what it does cannot be undone.
-        needs: the role that may make the change; empty: everyone.
-        folded: only its heading is shown until it is opened.
+        button: the key of the button's text; empty if the form cannot be sent.
+        title: the key of the form's heading; empty without one.
+        danger: whether the change cannot be undone.
+        needs: the role that the change needs; empty for every role.
+        folded: whether only the heading is shown until the form is opened.
     """
 
     path: str
@@ -180,7 +181,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way to another page; ``text`` is a key of the texts. ``needs``: the role of those who see it."""
+    """A link to another page. ``text`` is a key of the texts; ``needs`` is the role that sees the link."""
 
     text: str
     path: str
@@ -193,12 +194,12 @@ class Page:
     """One page.
 
     Attributes:
-        name: which one of the menu it belongs to.
-        title: the name of the thing that it is about; empty: it is about all.
-        left_out: servers that did not answer, with the reason.
-        late: it was not complete in time.
-        cursor: where the search that it shows goes on; empty: all is read.
-        refresh_s: seconds after which the browser loads the page again; 0: never.
+        name: the page's menu entry.
+        title: the name of the shown topic, group or other thing; empty for a page about all of them.
+        left_out: the servers that did not answer, with the reason.
+        late: whether the page was not complete in time.
+        cursor: the place from which the shown search continues; empty if all messages were read.
+        refresh_s: the seconds after which the browser loads the page again; 0: never.
     """
 
     name: str
@@ -240,7 +241,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The rows of a long table that are shown now, and how they were chosen."""
+    """The shown rows of a long table, with the search, order and page that chose them."""
 
     table: Table
     find: str
@@ -252,8 +253,8 @@ class View:
 
 
 def viewed(table: Table, query: Mapping[str, str]) -> View:
-    """The rows of a table as the query asks for them: ``find``, ``sort`` (a column, with ``-`` the largest
-    first) and ``page``. Unknown values are ignored.
+    """The rows of a table by the query's ``find``, ``sort`` (a column; with ``-`` the largest first) and
+    ``page``. Unknown values are ignored.
     """
     if not table.long:
         return View(table, "", "", 1, 1, len(table.rows), len(table.rows))
@@ -275,7 +276,7 @@ def _text(row: Row, table: Table) -> str:
 
 
 def _order(value: object) -> tuple[int, float, str]:
-    """Numbers among themselves, and before texts; what is missing comes first."""
+    """The sort key of a value: missing values come first, then numbers, then texts."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
@@ -284,7 +285,7 @@ def _order(value: object) -> tuple[int, float, str]:
 
 
 def as_csv(table: Table) -> str:
-    """The table as CSV. A text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """The table as CSV. A text that a spreadsheet would read as a formula gets an apostrophe in front."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([column.key for column in table.columns])
@@ -347,7 +348,7 @@ def release_text(value: int | None) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """A number for a person, with thousands apart."""
+    """A number for a person, with separators of thousands."""
     if value is None:
         return ""
     return f"{value:,.1f}" if value % 1 else f"{value:,.0f}"

@@ -1,4 +1,4 @@
-"""The first page: one sentence of health, the brokers, the largest lags."""
+"""The first page: one sentence about the cluster's health, the brokers, and the largest lags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from orbitmq.console.model import Column, Facts, Page, Row, Said, Table, said, s
 from orbitmq.errors import OrbitError
 
 TOP: Final = 10
-# From here on a disk is worth a word: brokers delete old messages from 0.75 on and refuse new ones from 0.9.
+# The used share of a disk that the page warns of. Brokers delete old messages from 0.75 on, and refuse new
+# ones from 0.9 on.
 DISK_FULL: Final = 0.85
 DAY_S: Final = 86_400
 
@@ -35,7 +36,7 @@ BROKERS: Final = (
 )
 
 
-# Columns without a value in any row are left out.
+# The columns that are left out if no row has a value for them.
 RARE: Final = ("full_in", "behind", "problem")
 
 
@@ -73,7 +74,7 @@ async def overview(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 def _disks(rows: Sequence[Row], first: Row | None) -> Sequence[Said]:
-    """When the first disk will be full."""
+    """The sentence about the disk that will be full first."""
     if first is not None:
         return (said("disk_full_in", name=first["name"], span=span_text(first["full_in"])),)
     if not rows:
@@ -85,11 +86,12 @@ def _disks(rows: Sequence[Row], first: Row | None) -> Sequence[Said]:
 def health(
     known: Sequence[BrokerState], behind: Sequence[tuple[int, str]], filling: Row | None, *, whole: bool
 ) -> Said:
-    """One sentence about the cluster: the worst that is known.
+    """One sentence about the cluster's health, with its worst known problem.
 
     Args:
-        filling: the broker whose disk is full first; ``None``: not known, or not in sight.
-        whole: all lags are known.
+        filling: the broker whose disk will be full first; ``None`` if unknown, or if no disk will be full
+            soon.
+        whole: whether all lags are known.
     """
     silent = [one for one in known if one.problem]
     masters = {one.broker.name for one in known if one.broker.is_master}
@@ -115,7 +117,7 @@ def health(
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """The columns of the brokers that have something to say, so that they fit a screen."""
+    """The columns of the table of brokers. Rare ones without values are left out, to fit the screen."""
     return [
         column
         for column in BROKERS
@@ -126,7 +128,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
 def broker_rows(
     told: Sequence[tuple[BrokerInfo, Status | OrbitError]], history: History, now_ms: int
 ) -> list[Row]:
-    """A row for each broker; its figures are noted in the history."""
+    """A row for each broker, whose figures are recorded in the history."""
     rows = []
     for state, (broker, answer) in zip(states(told), told, strict=True):
         status = {} if isinstance(answer, OrbitError) else answer
@@ -136,7 +138,7 @@ def broker_rows(
 
 
 def broker_row(one: BrokerState, status: Status, outlook: Outlook) -> Row:
-    """A broker as a row of the table of all."""
+    """The row of a broker in the table of all brokers."""
     full = (one.disk_used or 0) >= DISK_FULL
     state = (
         "silent" if one.problem else "disk_full" if full else "not_in_sync" if one.in_sync is False else "ok"
@@ -166,7 +168,7 @@ def _word(outlook: Outlook) -> str:
 
 
 def rate(text: str) -> float | None:
-    """Messages a second in the last 10 s, the first of three numbers; ``None``: it is not told."""
+    """Messages a second in the last 10 s, the first of three numbers in the text; ``None`` without one."""
     try:
         return round(float(text.split()[0]), 1)
     except (ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""Where the clusters of a console are in its addresses: the first has no mark, another one is under /@NAME.
+"""The clusters in the console's addresses: the first cluster has no mark, another one is under /@NAME.
 
-The cluster is in the address, not in the session: a form of one cluster that is open in a tab stays one of
-that cluster, whatever another tab shows. Pure.
+The address names the cluster, not the session: so a form that is open in one tab stays a form of its cluster,
+whatever another tab shows. Pure.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _MARK: Final = "/@"
 
 
 class Places:
-    """The names of the clusters, and where their pages are.
+    """The names of the clusters, and the addresses of their pages.
 
     Args:
-        names: of the clusters; the first is the one of addresses without a mark.
+        names: the clusters' names; the first cluster is that of addresses without a mark.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
 
     def base(self, name: str) -> str:
-        """What the addresses of a cluster's pages begin with."""
+        """The beginning of the addresses of a cluster's pages."""
         return "" if name == self.names[0] else f"{_MARK}{name}"
 
     def find(self, path: str) -> tuple[str, str] | None:
-        """The cluster of a path, and the path without its mark; ``None``: there is no such cluster."""
+        """The cluster of a path, and the path without its mark; ``None`` if there is no such cluster."""
         front = API if path.startswith(API + _MARK) else ""
         rest = path[len(front) :]
         if not rest.startswith(_MARK):

@@ -1,4 +1,4 @@
-"""Roles of the console's users: each may do what the ones before it may. Pure."""
+"""The roles of the console's users; each role includes the rights of the roles before it. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ WATCHER: Final = "watcher"
 VIEWER: Final = "viewer"
 OPERATOR: Final = "operator"
 ADMIN: Final = "admin"
-# A watcher sees no bodies of messages; an operator moves offsets and sends messages; an admin does all.
+# A watcher sees no bodies of messages, an operator may move offsets and send messages, an admin may do all.
 ROLES: Final = (WATCHER, VIEWER, OPERATOR, ADMIN)
 
 
 def may(role: str, needs: str) -> bool:
-    """Whether the role is enough for what needs that one; an empty ``needs`` is everyone's."""
+    """Whether a role includes the role ``needs``; an empty ``needs`` is allowed for every role."""
     return not needs or ROLES.index(role) >= ROLES.index(needs)

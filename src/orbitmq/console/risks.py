@@ -1,7 +1,7 @@
-"""Which changes are dangerous, in one table: for those the target has to be typed.
+"""The table of dangerous changes, whose target has to be typed before they are made.
 
-A change is dangerous when messages or rights are lost, or when clients can no longer send or receive. Whether
-it is may depend on its fields, and on what the cluster has now.
+A change is dangerous if it loses messages or rights, or keeps clients from sending or receiving. That may
+depend on the change's fields, and on the present state of the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orbitmq.errors import BrokerError
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wording import masked
 
-# Settings with which a broker deletes messages, keeps fewer copies, refuses clients or leaves its name
+# The settings by which a broker may delete messages, keep fewer copies, refuse clients or leave its name
 # servers.
 RISKY_SETTINGS: Final = frozenset(
     {
@@ -47,7 +47,7 @@ RISKY_SETTINGS: Final = frozenset(
         "transactionTimeOut",
     }
 )
-# The page of the menu that a change belongs to, by the first word of the change's name.
+# The menu page of a change, by the first word of the change's name.
 _PAGES: Final = {
     "broker": "brokers",
     "group": "groups",
@@ -60,7 +60,7 @@ _PAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """A dangerous change: what has to be typed, and what it does to the cluster."""
+    """The danger of a change: the text that has to be typed, and the effect on the cluster."""
 
     wanted: str
     why: Said
@@ -70,7 +70,7 @@ Judge = Callable[[Admin, Fields], Awaitable[Risk | None]]
 
 
 def _always(field: str, why: str) -> Judge:
-    """A change that is dangerous whatever its fields are; its target is the value of ``field``."""
+    """The judge of a change that is always dangerous; its target is the value of ``field``."""
 
     async def judge(_: Admin, fields: Fields) -> Risk | None:
         return Risk(field_of(fields, field), said(why, "warn"))
@@ -79,7 +79,7 @@ def _always(field: str, why: str) -> Judge:
 
 
 async def _topic_save(admin: Admin, fields: Fields) -> Risk | None:
-    """A permission is taken from the clients."""
+    """Dangerous if the topic loses a permission."""
     name, permission = field_of(fields, "topic"), permission_of(fields)
     known = (await admin.topics.settings()).found.get(name, {})
     if not any(one.perm & ~permission for one in known.values()):
@@ -93,7 +93,7 @@ async def _topic_delete(_: Admin, fields: Fields) -> Risk | None:
 
 
 async def _group_save(admin: Admin, fields: Fields) -> Risk | None:
-    """A group that may consume is switched off."""
+    """Dangerous if a group that may consume is disabled."""
     name = field_of(fields, "group")
     if fields.get("consume"):
         return None
@@ -107,13 +107,13 @@ async def _group_save(admin: Admin, fields: Fields) -> Risk | None:
 
 
 async def _redrive(_: Admin, fields: Fields) -> Risk | None:
-    """All dead letters of the group are sent again, not chosen ones."""
+    """Dangerous if all dead letters of the group are sent again, not only chosen ones."""
     name = field_of(fields, "group")
     return None if fields.get("chosen", "").strip() else Risk(name, said("risk_redrive", "warn", name=name))
 
 
 async def _broker_setting(admin: Admin, fields: Fields) -> Risk | None:
-    """A setting of the list above, or any setting of a broker that does not say which ones it can change."""
+    """Dangerous for a setting in ``RISKY_SETTINGS``, or one that the broker does not call changeable."""
     address, key = field_of(fields, "address"), field_of(fields, "key")
     if key in RISKY_SETTINGS:
         return setting_risk(address, key)
@@ -152,7 +152,7 @@ async def _user_create(_: Admin, fields: Fields) -> Risk | None:
 
 
 async def _user_save(admin: Admin, fields: Fields) -> Risk | None:
-    """A user is switched off, gets another secret, or becomes or ceases to be a super user."""
+    """Dangerous if a user is disabled, gets a new secret, or becomes or ceases to be a super user."""
     name = field_of(fields, "user")
     if fields.get("secret"):
         return Risk(name, said("risk_secret", "warn", name=name))
@@ -166,14 +166,14 @@ async def _user_save(admin: Admin, fields: Fields) -> Risk | None:
 
 
 async def _rule_save(_: Admin, fields: Fields) -> Risk | None:
-    """A rule that denies, or that is about everything."""
+    """Dangerous for a rule that denies, or that is about every resource."""
     name, resource = field_of(fields, "user"), field_of(fields, "resource")
     if fields.get("decision") == "deny":
         return Risk(name, said("risk_deny", "warn", name=name, resource=resource))
     return Risk(name, said("risk_everything", "warn", name=name)) if resource == "*" else None
 
 
-# The dangerous changes; every other one adds something, or is about one chosen message.
+# The changes that may be dangerous. All other changes only add, or concern one chosen message.
 RISKS: Final[Mapping[str, Judge]] = {
     "topic-save": _topic_save,
     "topic-delete": _topic_delete,
@@ -198,11 +198,11 @@ def typing_field(wanted: str) -> Field:
 
 
 def asking(name: str, fields: Fields, risk: Risk, back: str) -> Page:
-    """The page that asks for the target of a dangerous change. It has the fields of the form that was sent;
-    a secret is not written into the page: it is typed again.
+    """The page that asks for the target of a dangerous change. It has the fields of the sent form, except
+    secrets, which have to be typed again.
 
     Args:
-        back: the page that the form was on; empty: not known.
+        back: the address of the form's page; empty if unknown.
     """
     kept = [
         Field(key, "password", required=True, hint="hint_secret_again")

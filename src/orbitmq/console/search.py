@@ -1,7 +1,7 @@
-"""Searching a topic from a place on, within the limits of a search.
+"""Searches a topic from a place on, within limits.
 
-A search ends when a page is full, after 100,000 messages, after 10 s, or when the browser stops it. It goes
-on from a cursor, the offset of each queue as text; the console keeps nothing for that.
+A search ends when a page is full, after 100,000 messages, after 10 s, or when the browser stops it. It can be
+continued from a cursor, the text of each queue's offset, for which the console keeps no state.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from orbitmq.errors import NotAllReadError, ValidationError
 from orbitmq.message.model import MessageQueue, ReceivedMessage
 from orbitmq.message.numbers import INT32, INT64, whole_number
 
-# A search ends after this many messages or seconds, and says so. Messages that do not pass the filter count.
+# A search ends after this many messages or seconds, and its page tells so. Messages that the filter excludes
+# count.
 MOST_READ: Final = 100_000
 LONGEST_S: Final = 10.0
 MOST_SHOWN: Final = 50
-# Queues of a cursor: it is part of an address, of which a server reads 64 KiB.
+# The most queues of a cursor, which is part of an address; servers read addresses of up to 64 KiB.
 MOST_QUEUES: Final = 1000
 MOST_NAME: Final = 127
 
@@ -41,11 +42,11 @@ class Found:
     """The messages that a search found, at most ``MOST_SHOWN``.
 
     Attributes:
-        rows: of the messages; their bodies are not kept.
-        read: messages that were looked at, also those that the filter left out.
-        cursor: where to go on; empty: all is read.
-        ended: why the search ended early; ``None``: it did not.
-        left_out: brokers that were not read, with the reason.
+        rows: the rows of the messages; their bodies are not kept.
+        read: how many messages were read, also those that the filter excluded.
+        cursor: the place from which the search continues; empty if all messages were read.
+        ended: why the search ended early; ``None`` if it did not.
+        left_out: the brokers that were not read, with the reason.
     """
 
     rows: Sequence[Row]
@@ -59,10 +60,10 @@ class Search:
     """One search.
 
     Args:
-        start: where it begins.
-        tag, sql: what messages pass; at most one of them.
-        newest: the last messages are wanted, and all from the start on are read; else the first ones.
-        bodies: whether rows have the begin of the body.
+        start: the offsets or the time at which it begins.
+        tag, sql: the filter; at most one of them is given.
+        newest: whether the last messages are wanted, for which all messages from the start on are read.
+        bodies: whether rows have the beginning of the body.
 
     Raises:
         ValidationError: tag and SQL92 are both given.
@@ -76,7 +77,7 @@ class Search:
         self._topic, self._start, self._tag, self._sql = topic, start, tag, sql
         self._newest, self._bodies = newest, bodies
         self._rows: list[Row] = []
-        # The offset of each queue up to which it is read.
+        # The offset up to which each queue was read.
         self._after: dict[MessageQueue, int] = {}
         self._read = 0
 
@@ -92,7 +93,7 @@ class Search:
         return cursor_of(self._after) if len(self._after) <= MOST_QUEUES else ""
 
     def _go_back(self, rows: Sequence[Row]) -> None:
-        """Let a later page show these messages."""
+        """Move the cursor before these messages, so that a later page shows them."""
         for row in rows:
             queue = MessageQueue(self._topic, row["broker"], row["queue"])
             self._after[queue] = min(self._after[queue], row["offset"])
@@ -120,7 +121,7 @@ class Search:
         return self._found(ended, left_out)
 
     async def _read_on(self, reader: Reader) -> Said | None:
-        """Read; why that ended before the end of the queues."""
+        """Read on; returns why reading ended before the end of the queues."""
         most = MOST_SHOWN * max(1, len(self._after))
         async with aclosing(reader.steps()) as steps:
             async for step in steps:
@@ -174,10 +175,10 @@ def cursor_of(after: Mapping[MessageQueue, int]) -> str:
 
 
 def places(topic: str, cursor: str) -> Mapping[MessageQueue, int]:
-    """The offsets of queues from a cursor.
+    """The offsets of queues in a cursor.
 
     Raises:
-        ValidationError: it is none.
+        ValidationError: the text is not a cursor.
     """
     found: dict[MessageQueue, int] = {}
     broker = ""
@@ -199,7 +200,7 @@ def places(topic: str, cursor: str) -> Mapping[MessageQueue, int]:
 
 
 def message_row(message: ReceivedMessage, *, bodies: bool) -> Row:
-    """A message as a line of a list."""
+    """The row of a message in a list."""
     return {
         "stored": instant(message.store_timestamp_ms),
         "topic": message.topic,

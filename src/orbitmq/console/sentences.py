@@ -1,4 +1,4 @@
-"""The sentences of pages by their keys, in English and Chinese: what pages say first, and in empty tables."""
+"""The sentences of pages by their keys, in English and Chinese, with the texts of empty tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: a token that is good once opens one, and it ends when it is idle."""
+"""The sessions of browsers, which a one-time token or a login opens, and which end when idle."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from orbitmq.console.rights import VIEWER
 TOKEN_S: Final = 600.0
 IDLE_S: Final = 1800.0
 MOST: Final = 1000
-# The most forms of a session that are shown and not sent yet, and the most plans of resets; the oldest go.
+# The most unsent forms and the most plans of resets that a session keeps; the oldest are dropped first.
 MOST_FORMS: Final = 200
 MOST_PLANS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A reset of a group that was shown and is not made yet, or that takes back one made at ``at_ms``."""
+    """A reset of a group that was previewed but not made yet, or that undoes a reset made at ``at_ms``."""
 
     group: str
     moves: tuple[Move, ...]
@@ -30,15 +30,15 @@ class Plan:
 
 @dataclass(slots=True)
 class Session:
-    """One browser.
+    """The session of one browser.
 
     Attributes:
-        seen: when it asked last.
-        user: who it is, for the audit log.
-        role: what it may do.
-        said: what the next page says first.
-        cluster: the name of the cluster that is asked with the user's own keys; empty: with the console's.
-        stopped: where the last search that the browser stopped goes on, by the name of the cluster.
+        seen: when the last request came, in seconds of the clock.
+        user: the user's name for the audit log.
+        role: the user's role, which decides about the allowed pages and changes.
+        said: the first sentence of the next page.
+        cluster: the name of the cluster whose requests the user's keys sign; empty if the console's keys do.
+        stopped: by the cluster's name, the address that continues the last search that the browser stopped.
     """
 
     seen: float
@@ -52,18 +52,18 @@ class Session:
     stopped: dict[str, str] = field(default_factory=dict)
 
     def form_token(self) -> str:
-        """A new token for the forms of one page. It is good for one of them, once."""
+        """A new token for the forms of one page. It is valid for one sending of one of them."""
         token = secrets.token_urlsafe(18)
         self.forms[token] = None
         _shorten(self.forms, MOST_FORMS)
         return token
 
     def take(self, token: str) -> bool:
-        """Use up the token of a form: whether the form was shown and not sent before."""
+        """Use up the token of a form; returns whether the form was shown and not sent before."""
         return token in self.forms and self.forms.pop(token, False) is None
 
     def keep(self, plan: Plan) -> str:
-        """The name of a plan that was shown."""
+        """Keep a previewed plan; returns its name."""
         name = secrets.token_urlsafe(9)
         self.plans[name] = plan
         _shorten(self.plans, MOST_PLANS)
@@ -71,7 +71,7 @@ class Session:
 
 
 class Sessions:
-    """The one-time token and the sessions. They are kept in memory only.
+    """The one-time token and the sessions, which are kept only in memory.
 
     Args:
         monotonic: the clock, in seconds.
@@ -86,11 +86,11 @@ class Sessions:
 
     @property
     def token(self) -> str:
-        """The token; empty once it was used."""
+        """The one-time token; empty once it was used."""
         return self._token or ""
 
     def open_by_token(self, token: str, role: str) -> str | None:
-        """The name of a new session; ``None``: the token is wrong, used or too old."""
+        """The name of a new session; ``None`` if the token is wrong, used or too old."""
         own = self._token
         if own is None or self._monotonic() - self._begun > TOKEN_S:
             return None
@@ -100,7 +100,7 @@ class Sessions:
         return self.open("link", role)
 
     def open(self, user: str, role: str, cluster: str = "") -> str:
-        """The name of a new session of that user. Sessions that were idle end now, at the latest."""
+        """The name of a new session of that user. Idle sessions end here at the latest."""
         now = self._monotonic()
         for old in [name for name, one in self._sessions.items() if now - one.seen > IDLE_S]:
             self.close(old)
@@ -111,7 +111,7 @@ class Sessions:
         return name
 
     def of(self, name: str) -> Session | None:
-        """The session of that name, which goes on from now; ``None``: there is none, or it was idle."""
+        """The session of this name, whose idle time begins anew; ``None`` if there is none any more."""
         session = self._sessions.get(name)
         if session is None:
             return None

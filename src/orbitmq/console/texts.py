@@ -1,4 +1,4 @@
-"""Texts of the pages in English and Chinese, in one table. Names of RocketMQ's settings stay as they are."""
+"""The texts of the pages in English and Chinese, by language. RocketMQ's settings keep their names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Texts:
         self._at = LANGUAGES[self.language]
 
     def __call__(self, key: str) -> str:
-        """The text of that key."""
+        """The text of this key."""
         return WORDS[key][self._at]
 
     def state(self, value: str) -> str:
-        """The name of a state, or the state itself where a client or a broker made up the word."""
+        """The name of a state; for a state that a client or a broker defines, the state itself."""
         return WORDS.get(f"state.{value}", (value, value))[self._at]
 
     def of(self, sentence: Said | None) -> str:
-        """A sentence with its values; a count of 1 takes the singular, if the language has one."""
+        """The text of a sentence with its values; a count of 1 takes the singular if there is one."""
         if sentence is None:
             return ""
         single = f"{sentence.key}.1"
@@ -46,6 +46,6 @@ BY_LANGUAGE: Final[Mapping[str, Texts]] = {language: Texts(language) for languag
 
 
 def language_of(header: str) -> str:
-    """The language of a browser that sends that header Accept-Language."""
+    """The language of pages for a browser that sends this header Accept-Language."""
     first = header.partition(",")[0].strip().lower()
     return "zh" if first.startswith("zh") else "en"

@@ -1,4 +1,4 @@
-"""Steps on one axis of time, as bars of a drawing in SVG, which needs no style in the page. Pure."""
+"""Draws steps on one axis of time as bars in SVG, which needs no style sheet in the page. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from orbitmq.console.model import span_text
 
-# Most marks of the axis after its first one: so their texts fit beside each other on a phone.
+# The most marks of the axis after its first one, so that their texts fit beside each other on a phone.
 MOST_MARKS: Final = 4
 _STEPS: Final = (
     *(base * 10.0**power for power in range(-3, 1) for base in (1, 2, 5)),
@@ -19,13 +19,13 @@ _STEPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Where a step is on the axis, in percent.
+    """The place of a step on the axis, in percent.
 
     Attributes:
         row: the step.
-        begin: where it begins; ``None``: its time is not known.
-        width: how long it is.
-        wait: where the wait before it begins; ``None``: there was none.
+        begin: the step's beginning; ``None`` if its time is unknown.
+        width: the step's duration.
+        wait: the beginning of the wait before the step; ``None`` without a wait.
     """
 
     row: Mapping[str, Any]
@@ -39,9 +39,9 @@ class Timeline:
     """Steps on one axis of time.
 
     Attributes:
-        name: key of its heading among the texts.
-        rows: kind, group, client, at, after (seconds since the first step), waited, took, result,
-            redeliveries.
+        name: the key of its heading among the texts.
+        rows: the steps, each with kind, group, client, at, after (seconds since the first step), waited,
+            took, result and redeliveries.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Timeline:
 
     @property
     def span(self) -> float:
-        """Seconds from the first step to the end of the last one; never 0."""
+        """The seconds from the first step to the end of the last one; never 0."""
         ends: list[float] = [
             row["after"] + (row["took"] or 0) for row in self.rows if row["after"] is not None
         ]
@@ -63,7 +63,7 @@ class Timeline:
 
     @property
     def marks(self) -> Sequence[tuple[float, str]]:
-        """The marks of the axis: where, in percent, and the time there."""
+        """The marks of the axis, each with its place in percent and its time."""
         span = self.span
         step = next((one for one in _STEPS if span / one <= MOST_MARKS), span)
         return [(_percent(at * step, span), brief_text(at * step)) for at in range(int(span / step) + 1)]
@@ -86,7 +86,7 @@ def _percent(seconds: float, span: float) -> float:
 
 
 def brief_text(value: float | None) -> str:
-    """A span of time to the millisecond when it is below a second: 12 ms, 4.2 s, 3 min 20 s."""
+    """A span of time, in milliseconds if it is below a second: 12 ms, 4.2 s, 3 min 20 s."""
     if value is None:
         return ""
     return f"{value * 1000:,.0f} ms" if abs(value) < 0.9995 or value < 0 else span_text(value)

@@ -1,4 +1,4 @@
-"""Messages that wait for their time."""
+"""The pages of timer messages, which wait for their time of delivery."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def timers(admin: Admin) -> Page:
 
 
 async def timer(admin: Admin, message_id: str) -> Page:
-    """One message that was sent with a delay."""
+    """The page of one message that was sent with a delay."""
     one = await admin.timers.show(message_id)
     rows = [{"topic": one.topic, "message": one.message_id, "state": one.state, "due": one.deliver_at}]
     columns = (

@@ -1,4 +1,4 @@
-"""Times as people give them in forms. Pure."""
+"""Reads the times that people enter in forms. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def time_ms(field: str, text: str, now_ms: int) -> int:
-    """Milliseconds since the epoch of a time (2026-11-21T14:00, UTC, or 13 digits) or of how long ago (10m).
+    """Milliseconds since the epoch, from a time (2026-11-21T14:00 in UTC, or 13 digits) or an age (10m).
 
     Raises:
-        ValidationError: it is neither.
+        ValidationError: the text is neither.
     """
     ago = _AGO.fullmatch(text)
     if ago is not None:

@@ -1,4 +1,4 @@
-"""Topics: all of them, one with its queues, and the forms that make, change and delete one."""
+"""The pages of topics: all topics, one topic with its queues, the forms to create, change and delete one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def topic(admin: Admin, name: str, history: History, now_ms: int) -> Page:
     )
     rows = [_queue(one, oldest.found.get(one.queue)) for one in answer.found]
     in_rate = None
-    if not answer.left_out:  # the messages of a broker would come all at once when it is back
+    if not answer.left_out:  # the messages of a broker that was left out would count all at once afterwards
         in_rate = history.note_topic(now_ms, name, sum(one.max_offset for one in answer.found))
     blocks = (
         _facts(answer.found, rows, _first(settings.found.get(name, {})), in_rate),
@@ -109,7 +109,7 @@ def _queue(one: QueueStatus, oldest: datetime | None) -> Row:
 
 
 def _readers(progress: Sequence[QueueProgress]) -> list[Row]:
-    """The groups that read the topic, the one that is most behind first."""
+    """The groups that read the topic, the largest lag first."""
     lags: dict[str, int] = {}
     for one in progress:
         lags[one.group] = lags.get(one.group, 0) + one.lag
@@ -176,7 +176,7 @@ def _form(name: str, settings: TopicSettings, button: str, title: str) -> Form:
 
 
 async def deleting(admin: Admin, chosen: tuple[str, ...]) -> Page:
-    """The page of a deletion: what would be lost, and a form in which the topic's name is typed."""
+    """The page of a deletion, with the messages that would be lost, and a form for the topic's name."""
     answers = await asyncio.gather(*(admin.topics.status(name) for name in chosen))
     rows = [
         {"topic": name, "queues": len(one.found), "messages": sum(queue.count for queue in one.found)}

@@ -1,6 +1,6 @@
 """The trace of one message: when it was sent, stored, delivered and consumed, as a timeline and as a table.
 
-Clients with message trace record their sends and deliveries; the time of storing is the stored message's own.
+Clients with message trace record their sends and deliveries; the stored message has the time of storing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orbitmq.durations import datetime, instant
 from orbitmq.errors import OrbitError
 from orbitmq.message.model import ReceivedMessage
 
-# How much of the page's deadline may be used for the time of storing, which needs the topic of the message.
+# How much of the page's deadline may be spent on reading the stored message, for its time of storing.
 STORED_S: Final = 0.8
 STEPS: Final = (
     Column("kind", "step"),
@@ -43,7 +43,7 @@ async def trace(admin: Admin, message_id: str, topic: str) -> Page:
     """The steps of a message: its sends, then its deliveries by group, each in the order of time.
 
     Args:
-        topic: of the message; empty: as the record of its send names it.
+        topic: the message's topic; if it is empty, the topic is taken from the trace of its send.
     """
     answer = await admin.messages.trace(message_id)
     topic = topic or next((one.topic for one in answer.found if one.topic), "")
@@ -62,7 +62,7 @@ async def trace(admin: Admin, message_id: str, topic: str) -> Page:
 
 
 async def _stored(admin: Admin, message_id: str, topic: str) -> ReceivedMessage | None:
-    """The stored message; ``None``: it is gone, or its broker does not answer in time."""
+    """The stored message; ``None`` if it was deleted, or its broker does not answer in time."""
     if not topic:
         return None
     try:
@@ -94,8 +94,8 @@ def rows_of(steps: Sequence[TraceStep], stored: ReceivedMessage | None) -> list[
 
 
 def _before(step: TraceStep, own: Sequence[TraceStep], ready: datetime | None) -> datetime | None:
-    """The time at which a delivery could begin: when the message was stored, and for a redelivery the end of
-    the delivery before it.
+    """The earliest time of a delivery: when the message was stored, or, for a redelivery, when the delivery
+    before it ended.
     """
     if not step.redeliveries or step.at is None:
         return ready
@@ -128,7 +128,7 @@ def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
 
 
 def _sentence(rows: Sequence[Row]) -> Said:
-    """Which groups have consumed the message, and when the last one had."""
+    """The sentence about the groups that have consumed the message, and when the last one had."""
     deliveries = [row for row in rows if row["kind"] == "delivery"]
     groups = dict.fromkeys(row["group"] for row in deliveries)
     done = {row["group"]: row for row in reversed(deliveries) if row["result"] == "success"}

@@ -1,4 +1,4 @@
-"""Forms that change users and rules. Secrets are written to no log and no audit entry."""
+"""The changes of users and rules that forms make. Secrets are written to no log and no audit entry."""
 
 from __future__ import annotations
 

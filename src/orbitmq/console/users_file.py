@@ -1,6 +1,6 @@
-"""The file with the console's users: a line for each, with role and password. Pure.
+"""The file with the console's users, one line each, with role and hashed password. Pure.
 
-``anna:operator:scrypt:16384:8:1:SALT:HASH``; a line without a password is for a user whom a proxy names.
+A line is ``anna:operator:scrypt:16384:8:1:SALT:HASH``; without a password it is for a user named by a proxy.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class User:
     hashed: bytes = b""
 
     def has_password(self, password: str) -> bool:
-        """Whether that is the user's password. It takes a while, and runs in a thread."""
+        """Whether this is the user's password. The check takes a while, so it has to run in a thread."""
         given = _hash(password, self.salt or b"none", self.cost)
         return secrets.compare_digest(given, self.hashed) and bool(self.hashed)
 
 
-# For names that are unknown: the answer takes as long.
+# Stands for unknown users, so that the check of their password takes as long.
 NOBODY: Final = User("", ROLES[0])
 
 
 def parsed(text: str, path: str) -> Mapping[str, User]:
-    """The users of a file.
+    """The users in the text of a file.
 
     Raises:
-        ValidationError: a line is not one; it is named by its number.
+        ValidationError: a line is malformed; the text has its number.
     """
     found: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -91,10 +91,10 @@ def _user(line: str) -> User | None:
 
 
 def line_of(name: str, role: str, password: str) -> str:
-    """The line of a user with that password.
+    """The line of a user with this password.
 
     Raises:
-        ValidationError: the name, the role or the password cannot be one.
+        ValidationError: the name, the role or the password is not allowed.
     """
     if not _NAME.fullmatch(name):
         raise ValidationError(f"{name[:80]}: a name has no blanks and colons, and 127 characters at most")

@@ -1,4 +1,4 @@
-"""Which page a path names."""
+"""Finds and makes the page of a path."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from orbitmq.errors import OrbitError, ValidationError
 
 Query = Mapping[str, str]
 Makes = Callable[[], Awaitable[Page]]
-# The group of the producer that sends messages for the console.
+# The group of the producer by which the console sends messages.
 PRODUCER_GROUP: Final = "orbitmq_console"
 MOST_CHOSEN: Final = 100
-# Each reads up to 100,000 messages.
+# The most searches at the same time, each of which may read 100,000 messages.
 MOST_SEARCHES: Final = 8
 
 
 class ClusterOfPages:
-    """One cluster, looked at with one identity.
+    """One cluster, with the clients of one identity.
 
     Args:
-        options: of every client: name servers, credentials, TLS, the runtime.
+        options: the options of all clients: name servers, credentials, TLS, the runtime.
         monotonic: the clock, in seconds.
     """
 
@@ -73,8 +73,8 @@ class Asked:
     """A request for a page.
 
     Attributes:
-        cluster: its name.
-        parts: of the path; the first is an entry of the menu.
+        cluster: the cluster's name.
+        parts: the parts of the path; the first is a menu entry.
     """
 
     cluster: str
@@ -85,17 +85,17 @@ class Asked:
     now_ms: int
 
     def note_stopped(self, path: str) -> None:
-        """Keep the address at which a search goes on that the browser has stopped; empty: there is none."""
+        """Keep the address that continues the search that the browser stopped; empty without one."""
         self.session.stopped[self.cluster] = path
 
     def with_stopped(self, page: Page) -> Page:
-        """The page with a link to the search that was stopped before it, once."""
+        """The page, with a link that continues the last stopped search; the link is shown once."""
         path = self.session.stopped.pop(self.cluster, "")
         return replace(page, links=(*page.links, Link("continue_stopped", path))) if path else page
 
 
 async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
-    """The first page of a cluster, or why there is none."""
+    """The first page of a cluster, or the reason why it cannot be made."""
     make = partial(overview, history=cluster.history, now_ms=now_ms)
     try:
         return await cluster.asker.page(("overview",), make)
@@ -104,7 +104,7 @@ async def overview_of(cluster: ClusterOfPages, now_ms: int) -> Page | str:
 
 
 async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], Plan | None]) -> Page | None:
-    """The page that is asked for; ``None``: there is none of that path."""
+    """The requested page; ``None`` if the path names none."""
     parts = asked.parts
     if parts[:1] == ("messages",):
         return await _messages(cluster, asked)
@@ -116,7 +116,7 @@ async def page_of(cluster: ClusterOfPages, asked: Asked, undo: Callable[[str], P
 
 
 async def _list(cluster: ClusterOfPages, asked: Asked, first: str) -> Page | None:
-    """The page of an entry of the menu, or of what its query names."""
+    """The page of a menu entry, or of the thing that its query names."""
     query = asked.query
     if first == "timers" and query.get("id"):
         return await timers.timer(cluster.admin, query["id"].strip())
@@ -140,7 +140,7 @@ async def _list(cluster: ClusterOfPages, asked: Asked, first: str) -> Page | Non
 
 
 async def _one(cluster: ClusterOfPages, asked: Asked, first: str, name: str) -> Page | None:
-    """The page of one thing."""
+    """The page of one topic, group or other thing."""
     admin, query, parts = cluster.admin, asked.query, asked.parts
     if first == "clients":
         stacks, role = bool(query.get("stacks")), query.get("role", "consumer")

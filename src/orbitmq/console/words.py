@@ -1,4 +1,4 @@
-"""The texts by their keys, in English and Chinese: names of what pages show, buttons, and hints of fields."""
+"""The texts by their keys, in English and Chinese: names of columns and states, buttons, hints of fields."""
 
 from __future__ import annotations
 
