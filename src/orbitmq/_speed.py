@@ -92,8 +92,7 @@ def is_compiled(module: ModuleType) -> bool:
 
 
 def of_package() -> str:
-    """``compiled`` or ``uncompiled``, by one module: either all modules with a ``.pxd`` are compiled, or
-    none."""
+    """``compiled`` or ``uncompiled``, by one module: all modules with a ``.pxd`` are compiled, or none."""
     return "compiled" if is_compiled(importlib.import_module(f"{PACKAGE}.message.octets")) else "uncompiled"
 
 

@@ -84,9 +84,9 @@ class AuthGate:
             rules.
         observes: whether requests that would be refused pass. Requests about users and rules are always
             refused.
+
     Attributes:
         refusals: counts the refusals, also those of requests that passed because the gate observes.
-
         slowing: the addresses that have signed wrongly, by any protocol.
     """
 
@@ -130,11 +130,11 @@ class AuthGate:
             host: the peer's address.
             verified: whether the signature was checked when the request arrived; then only the user and its
                 rules are checked.
-
             unnamed: see :class:`ShownIdentity`.
-        Returns:
 
+        Returns:
             The sender; None if the request passes only because the gate observes.
+
         Raises:
             RemotingError: NO_PERMISSION, with RocketMQ's remark.
             WireError: a field or body that names the request's target is missing or cannot be read.
@@ -215,7 +215,7 @@ class AuthGate:
         return self.sender(command, "").user
 
     def sender(self, command: Command, host: str, *, verified: bool = False, unnamed: str = "") -> Sender:
-        """The sender that made a request, or for which a broker has passed it on.
+        """The sender of a request, or the user's client for which a broker has passed the request on.
 
         Args:
             host: the peer's address.

@@ -12,8 +12,8 @@ from orbitmq.wire.codes import RequestCode as Code
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.errors import RemotingError
 
-# Requests by which a client could take a server over, or destroy other clients' data. RocketMQ serves them to
-# all.
+# Requests by which a client could take a server over, or destroy other clients' data. RocketMQ has no such
+# protection.
 DANGEROUS: Final = frozenset(
     {
         *ABOUT_USERS,

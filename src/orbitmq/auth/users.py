@@ -108,7 +108,7 @@ class Users:
         """Create the super users that the settings name, unless there are users of these names.
 
         Raises:
-            StartError: there is no super user, so nobody could create users.
+            StartError: there is no super user, so that no users could be created.
         """
         for credentials in named:
             if credentials.access_key not in self._users:

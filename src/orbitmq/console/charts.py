@@ -32,9 +32,9 @@ async def charts(sight: Sight, history: History, now_ms: int) -> Page:
 
 
 def topic_rates(lags: Partial[Sequence[TopicLag]], history: History, now_ms: int) -> Mapping[str, float]:
-    """Record the end offsets of each topic that a group reads. Returns the messages a second since the last
+    """Record the end offsets of each topic that a group reads; returns the rates since the last record.
 
-    record. Nothing is recorded while a broker is left out: all its messages would count at once afterwards.
+    Nothing is recorded while a broker is left out: all its messages would count at once afterwards.
     """
     if lags.left_out:
         return {}

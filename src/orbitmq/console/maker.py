@@ -67,8 +67,8 @@ class Maker:
 
     async def make(self, wish: Wish, own: ClusterOfPages) -> Done | Risk:
         """Make a change, even if the browser disconnects; or return the risk that has to be confirmed first.
-        Raises:
 
+        Raises:
             ValidationError: a field is wrong, or the target was not typed.
             OrbitError: the cluster refuses the change, or does not answer.
             TimeoutError: the change took too long, and may still be made.

@@ -84,7 +84,7 @@ class Search:
     def stopped(self) -> str:
         """The cursor from which a stopped search continues: before its messages, as no page has shown them.
 
-        Empty: the topic has too many queues for a cursor, or no queue was read.
+        It is empty if the topic has too many queues for a cursor, or no queue was read.
         """
         self._go_back(self._rows)
         return self._cursor()

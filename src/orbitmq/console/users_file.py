@@ -19,7 +19,7 @@ from orbitmq.message.numbers import whole_number
 MAX_BYTES: Final = 1024 * 1024
 MOST_PASSWORD: Final = 1024
 _COST, _BLOCK, _LANES = 16_384, 8, 1
-# Costs beyond these would take more than a second and 256 MiB.
+# The highest accepted costs of scrypt: higher ones would take more than a second and 256 MiB.
 _MOST: Final = (262_144, 16, 4)
 _MEMORY: Final = 320 * 1024 * 1024
 _NAME: Final = re.compile(r"[^\s:#][^\s:]{0,126}")

@@ -27,8 +27,8 @@ class Authorization:
     """The access key and signature of a call, unchecked.
 
     Attributes:
-        access_key: may be empty: Python's client always sends the header.
-        date_time: what is signed, as the client wrote it.
+        access_key: the user's name; may be empty, as Python's client always sends the header.
+        date_time: the signed text, as the client wrote it.
         session_token: empty when there is none.
     """
 

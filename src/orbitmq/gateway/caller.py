@@ -36,10 +36,10 @@ class Caller:
     """The client of a call.
 
     Attributes:
-        version: of the client's library, as the client says.
+        version: the version of the client's library, from the client's header.
         address: host:port of its side of the connection.
         user: the access key, else the user of its certificate; empty: the client has neither.
-        authorization: as the client sent it, for the check; None: it sent none, or nothing is checked.
+        authorization: the header as sent, for the check; None without one, or if keys are not checked.
         certificate: the user that the client's certificate names.
     """
 

@@ -1,4 +1,4 @@
-"""The Telemetry command that asks a gRPC producer about an open transaction. Pure."""
+"""Makes the Telemetry command by which a gRPC producer checks an open transaction. Pure."""
 
 from __future__ import annotations
 

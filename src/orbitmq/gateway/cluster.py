@@ -1,4 +1,4 @@
-"""The brokers of a topic as the name servers know them, without those that gRPC clients cannot use."""
+"""The brokers of a topic, from the name servers, without those that gRPC clients cannot use."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Route:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The brokers beside this one that have a topic.
+    """The other brokers that have a topic.
 
     Attributes:
         members: those that gRPC clients can use, by name.
@@ -111,7 +111,7 @@ class OtherBrokers:
         self._types: Remembered[TopicConfig | None] = Remembered(clock, self._background, MAX_KEPT)
 
     async def of(self, topic: str) -> Others:
-        """The brokers beside this one that have the topic.
+        """The other brokers that have the topic.
 
         Brokers without a master, or a slave in its place, are left out.
         """

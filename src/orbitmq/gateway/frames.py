@@ -71,7 +71,7 @@ class Http2Error(Exception):
     """A violation of HTTP/2 by the client; the connection has to end.
 
     Attributes:
-        kind: what is wrong, in words that do not come from the client.
+        kind: the kind of fault, in words that do not come from the client.
         code: HTTP/2's number for it.
     """
 

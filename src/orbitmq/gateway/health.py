@@ -10,7 +10,7 @@ from orbitmq.gateway.call import Call, CallError, GrpcStatus
 from orbitmq.gateway.messages import PACKAGE, new
 from orbitmq.gateway.unary import request_of
 
-# Empty: the server as a whole.
+# The names of the checked services; the empty name is the server as a whole.
 SERVICES: Final = frozenset({"", f"{PACKAGE}.MessagingService"})
 
 

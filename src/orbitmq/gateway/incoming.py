@@ -83,7 +83,7 @@ def message_type(system: schema.SystemProperties) -> MessageType:
     """The type of a message, by its system properties, as behind Apache's proxy.
 
     Raises:
-        RefusalError: the message lacks what the type it names needs, or the type is not served.
+        RefusalError: the message lacks a property that its type needs, or the type is not served.
     """
     said = system.message_type
     if said in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic"):

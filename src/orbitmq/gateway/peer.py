@@ -119,7 +119,7 @@ class GrpcPeer:
 
     @property
     def version(self) -> str:
-        """The version of the client's library, as the client says."""
+        """The version of the client's library, from its first call."""
         return self.caller.version
 
     @property

@@ -356,7 +356,7 @@ class Receives:
         return found
 
     async def _content(self, who: Caller, asked: _Asked, taken: _Taken) -> schema.Message | None:
-        """The message for the client; None: its body cannot be unpacked, so it becomes a dead letter."""
+        """The message for the client; None for a body that cannot be decompressed: a dead letter then."""
         try:
             body = delivered.body_of(taken.record)
         except CompressionError as error:

@@ -129,9 +129,10 @@ class Routes:
     async def assignment(
         self, caller: Caller, request: schema.QueryAssignmentRequest
     ) -> schema.QueryAssignmentResponse:
-        """The assignment of a push consumer: one entry for all queues of a broker, or, for an orderly group,
+        """The assignment of a push consumer: one entry for all queues of a broker.
 
-        one for each queue. Every member of a group gets the same, as each pop takes different messages.
+        An orderly group gets one entry for each queue. All members of a group get the same assignment, as
+        each pop takes different messages.
         """
         group = self._metadata.group(group_name(request.group))
         return self._assigned(request, group, await self._route(caller, request.topic, request.endpoints))

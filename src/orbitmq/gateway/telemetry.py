@@ -226,9 +226,10 @@ class Telemetry:
             self._clients.answered(told.who.client_id, command)
 
     def _settings(self, told: _Told, sent: schema.Settings) -> None:
-        """Answer a client's settings at once, even if its topics or groups are refused: some clients would
+        """Answer a client's settings at once, even if its topics or groups are refused.
 
-        wait for the answer for ever.
+        Without an answer some clients would wait for ever.
+
         Raises:
             RefusalError: the client's type is not served.
             CallError: the connection would hold too much.

@@ -43,7 +43,7 @@ async def request_of(call: Call, form: type[Q]) -> Q:
 
 
 class Unary(Generic[Q, A]):
-    """The handler of such a call. A refusal that the work raises becomes the status of the answer.
+    """The handler of one method. A refusal that the work raises becomes the status of the answer.
 
     Args:
         answer: the class of the response, which has a field ``status``.

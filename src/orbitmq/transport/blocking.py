@@ -144,10 +144,11 @@ class BlockingConnection:
         """Queue a request without waiting; :meth:`poll` sends it and returns the answer.
 
         Not to be mixed with :meth:`request` on one connection.
-        Args:
 
+        Args:
             body: sent instead of the command's body, without a copy; must not change until the answer is
                 there.
+
         Returns:
             The number under which :meth:`poll` returns the answer.
         """

@@ -101,5 +101,5 @@ class Guard:
         return sender
 
     def _wrong(self, host: str) -> float:
-        """Count a wrong signature from this address; for how many seconds its connection is not read."""
+        """Count a wrong signature from this address; returns the pause of its connection in seconds."""
         return 0.0 if self.gate is None else self.gate.slowing.wrong(host, self._clock.monotonic())

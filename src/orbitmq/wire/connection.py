@@ -1,14 +1,14 @@
-"""One side of a remoting connection without I/O: cuts received bytes into commands, and matches answers to
+"""One side of a remoting connection without I/O: makes commands of received bytes, matches answers to
 requests.
 
-A driver moves bytes and timers: it receives into :meth:`RemotingConnection.room`, reports how many bytes
-came, takes the commands, and sends the bytes of :func:`~orbitmq.wire.frame.encode_frame`. The asyncio
-connections and the blocking one are such drivers. A fault of the peer is a :class:`FrameError`: the borders
-of the frames are lost, and the driver has to disconnect. A chunk of whole frames is received without an
-allocation: all connections
+A driver moves bytes and timers: it receives into :meth:`RemotingConnection.room`, reports the number of
+received bytes, takes the commands, and sends the bytes of :func:`~orbitmq.wire.frame.encode_frame`. The
+asyncio connections and the blocking one are such drivers. A fault of the peer is a :class:`FrameError`: the
+borders of the frames are lost, and the driver has to disconnect.
 
-of a driver read into one buffer (a chunk is used up before the next is received), and each copies only its
-unfinished frame. A long unfinished frame gets its own buffer.
+A chunk of whole frames is received without an allocation: all connections of a driver read into one buffer (a
+chunk is used up before the next is received), and each copies only its unfinished frame. A long unfinished
+frame gets its own buffer.
 """
 
 from __future__ import annotations

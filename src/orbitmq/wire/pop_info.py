@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.wire.errors import HeaderError
 
-# The values of ``retry``, which tell in which topic a message lies: its own, or the group's retry topic V1 or
-# V2.
+# The values of ``retry``, by the topic in which a message lies: its own, or the group's retry topic V1 or V2.
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"

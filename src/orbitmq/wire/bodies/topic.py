@@ -29,7 +29,7 @@ __all__ = [
 
 
 class TopicFilterType(StrEnum):
-    """A field of RocketMQ's protocol that no broker reads any more."""
+    """The values of ``TopicConfig.topic_filter_type``, which brokers do not read."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"

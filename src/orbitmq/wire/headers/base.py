@@ -1,5 +1,4 @@
-"""The base of all typed headers: reading them from a command's header fields, and writing them into a
-command."""
+"""The base of all typed headers: reads them from the header fields of commands, and writes them."""
 
 from __future__ import annotations
 
