@@ -1,1 +1,1 @@
-"""Programs for those who work on OrbitMQ; they run in a checkout and are in no wheel."""
+"""Programs for developers of OrbitMQ; they run in a checkout and are part of no wheel."""

@@ -1,9 +1,8 @@
-"""Judges what happened twice at the end of a run: deliveries, and questions about transactions.
+"""Judges, at the end of a run, what happened twice: deliveries, and transaction checks.
 
-A delivery comes again only for what one broker did and the other one of its group did not know when it went
-on with the work (docs/high-availability.md, decision 18), or when an answer of another broker got lost on its
-way.
-A fault somewhere else, or some time before, excuses nothing.
+A delivery may be repeated only if the broker that continued the work did not know what the earlier one of its
+group had done (docs/high-availability.md, decision 18), or if another broker's answer was lost. A fault at
+other machines, or long before, excuses nothing.
 """
 
 from __future__ import annotations
@@ -32,17 +31,18 @@ from tools.simulation.plan import (
 from tools.simulation.traffic import LATER, TOPICS, TRADES
 
 MOST_ASKED = 15
-# A window is rounded to slots of the timer wheel, and a message is stored again some time after its end.
+# A window is rounded to slots of the timer wheel, and a message is stored again some time after the window's
+# end.
 ROLL_S = 0.7
-# The rules for messages that are stored twice.
+# The rules that excuse messages stored twice.
 TWICE = ("brought back", "delivery lacked", "delivery forgotten", "roll lacked", "answer lost")
 
-# What can let an answer come late or never.
+# The kinds of faults that can delay or lose an answer.
 _LOSES_ANSWERS = frozenset(Kind) - {Kind.CLOCK, Kind.NAME_SERVER}
 
 
 def twice(plan: Plan, history: History) -> None:
-    """A message that was sent once is stored once, but for what a fault took from the replicas."""
+    """A message sent once is stored once, except where a fault destroyed state of the replicas."""
     for topic in TOPICS:
         found: dict[bytes, list[Stored]] = defaultdict(list)
         for record in history.stored.get(topic, ()):
@@ -60,7 +60,7 @@ def twice(plan: Plan, history: History) -> None:
 
 
 def _may_be_twice(plan: Plan, history: History, sent: Sent, records: list[Stored]) -> bool:
-    # Of a send that was not answered nobody knows where the message is.
+    # If a send was not answered, the group that may have the message is unknown.
     homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
     for home in homes:
         if rules := _explained(plan, history, sent, home, records):
@@ -68,15 +68,15 @@ def _may_be_twice(plan: Plan, history: History, sent: Sent, records: list[Stored
     return False
 
 
-# By rule, the fault that explains why a message is stored again.
+# For each rule, the fault that explains why a message is stored again.
 Explained: TypeAlias = dict[str, str]
 
 
 def _explained(plan: Plan, history: History, sent: Sent, home: str, records: list[Stored]) -> Explained:
-    """The fault that explains why a message of this group was delivered to these places; empty: none does.
+    """The faults that explain why a message of this group was delivered to these places; empty if none does.
 
-    A master delivers into its own log, and knows its deliveries from it, so it never delivers twice. Each
-    delivery to the other group comes from an acting slave.
+    A master delivers into its own log and finds its earlier deliveries there, so it never delivers twice.
+    Each delivery to the other group comes from an acting slave.
     """
     own = sorted(
         (record for record in records if record.broker == home),
@@ -89,7 +89,8 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         if not ((rolled or sent.kind == "trade") and _came_back(history, home, back)):
             return {}
         explained["brought back"] = "takeover"
-    # Since when it may be there, and when it was.
+    # For each delivery to the other group, the earliest time at which it was stored, and the time at which it
+    # was seen.
     away = sorted(
         (history.second_of(record.broker, record.place), history.seen_s(record.broker, record.place))
         for record in records
@@ -99,7 +100,8 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
         return {}
 
     def why(one_s: float, by_s: float, other_by_s: float) -> Explained:
-        # A transaction is stored when it has ended there; it was brought there before. So is a long timer.
+        # A transaction is stored when it ends, after an acting slave has moved its half message; so is a
+        # timer that rolls.
         brought_s = _handed_on_s(history, home, one_s) if rolled or sent.kind == "trade" else one_s
         if forgotten(plan, history, home, brought_s, by_s, other_by_s):
             return {"delivery forgotten": "takeover"}
@@ -124,17 +126,18 @@ def _explained(plan: Plan, history: History, sent: Sent, home: str, records: lis
 
 
 def _rolls(plan: Plan, sent: Sent) -> bool:
-    """Whether a timer waits for so long that it is stored again before it is due.
+    """Whether a timer waits long enough to be stored again (rolled) before it is due.
 
-    By the broker's clock, which may make the wait shorter than by the sender's.
+    The broker's clock decides, by which the wait may be shorter than by the sender's.
     """
     return plan.mode.rolls and sent.kind == "timer" and sent.delay_s >= ROLLS_S - plan.wrong_s
 
 
 def _came_back(history: History, home: str, records: list[Stored]) -> bool:
-    """Whether a message brought to the other group by a slave waited there when a slave of that group acted.
+    """Whether a message that a slave moved to the other group still waited there when a slave of that group
+    acted.
 
-    That slave brings the message back to its home group.
+    That slave moves the message back to its home group.
     """
     acts = [(at_s, group_of(name)) for at_s, name, role in history.roles if role is Role.ACTING_MASTER]
     brought_s = min((at_s for at_s, group in acts if group == home), default=inf)
@@ -143,7 +146,7 @@ def _came_back(history: History, home: str, records: list[Stored]) -> bool:
 
 
 def _lacked(history: History, record: Stored) -> bool:
-    """Whether a slave that began to act did not have what its master had delivered."""
+    """Whether a slave that began to act lacked its master's delivery."""
     at_s = history.second_of(record.broker, record.place)
     return any(
         one.group == record.broker and one.end <= record.place and at_s <= one.at_s + LOOK_S
@@ -152,9 +155,9 @@ def _lacked(history: History, record: Stored) -> bool:
 
 
 def _lacked_roll(plan: Plan, history: History, sent: Sent, home: str, by_s: float) -> bool:
-    """Whether a slave that acted by then began without the record in which this long timer was stored again.
+    """Whether a slave that acted by ``by_s`` lacked the record in which this long timer was stored again.
 
-    Its master stores the timer once more when a window, or half of one, is over, and delivers that record.
+    The master stores the timer again when a window, or half of one, is over, and delivers from that record.
     """
     slack_s = plan.wrong_s + ROLL_S
     for one in history.takeovers:
@@ -171,13 +174,15 @@ def _lacked_roll(plan: Plan, history: History, sent: Sent, home: str, by_s: floa
 
 
 def _handed_on_s(history: History, home: str, by_s: float) -> float:
-    """Since when an acting slave may have handed on what waited in the other group, too, until ``by_s``."""
+    """The begin of a group's last takeover up to ``by_s``, from which its acting slave may have handed on
+    waiting messages; ``by_s`` without a takeover.
+    """
     began_s = (take.at_s for take in history.takeovers if take.group == home and take.at_s <= by_s)
     return max(began_s, default=by_s)
 
 
 def unanswered(plan: Plan, history: History, home: str, since_s: float, at_s: float) -> str:
-    """Why an acting slave may have lost the answer of the other group to its message in this time."""
+    """Why an acting slave may not have got the other group's answer to its message in this time."""
     (other,) = set(GROUPS) - {home}
     machines = {*history.acted(home, since_s - LOOK_S, at_s), other, *plan.mode.slaves(other)}
     return first(
@@ -188,7 +193,7 @@ def unanswered(plan: Plan, history: History, home: str, since_s: float, at_s: fl
 
 
 def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
-    """The faults in this time that can lose or delay answers."""
+    """The faults in this time that can delay or lose answers."""
     for fault in plan.faults:
         on_its_way_s = SLOWEST_LINK_S if fault.kind in (Kind.SLOW_LINK, Kind.FLAKY_LINK) else 0.0
         over_s = fault.end_s + on_its_way_s
@@ -200,7 +205,9 @@ def _around(plan: Plan, begin_s: float, end_s: float) -> Iterator[Fault]:
 
 
 def transactions(plan: Plan, history: History) -> None:
-    """What was rolled back is nowhere; whose end is known is not asked for."""
+    """A transaction that was rolled back is stored nowhere; a transaction whose outcome a group knows is not
+    checked again.
+    """
     stored = {record.body for record in history.stored.get(TRADES, ())}
     for sent in history.sent.values():
         if sent.kind != "trade":
@@ -221,15 +228,17 @@ def transactions(plan: Plan, history: History) -> None:
 
 
 def _known(sent: Sent) -> list[tuple[float, str]]:
-    """When which group was told how a transaction ended, asked or not."""
+    """The times at which broker groups learned a transaction's outcome, from the producer or by a check."""
     if sent.told_s is None or sent.queue is None:
         return sent.asked
-    # A broker that waits long for its replicas asks before it answers the sender.
+    # A broker that waits long for its replicas may check the transaction before it answers the sender.
     return sorted([(sent.told_s, sent.queue.broker_name), *sent.asked])
 
 
 def _not_shown(plan: Plan, at_s: float) -> bool:
-    """Whether a name server may have lacked a broker at this time, as it had not registered again."""
+    """Whether a name server may have lacked a broker at this time, because the broker had not registered
+    again.
+    """
     return any(
         fault.kind is Kind.NAME_SERVER and fault.at_s <= at_s <= fault.end_s + REGISTERED_S
         for fault in plan.faults
@@ -245,11 +254,11 @@ def _asked_again(
         return Kind.NAME_SERVER.value
     machines = {PRODUCERS, group, *plan.mode.slaves(group)}
     if not (history.led(group, told_s) and history.led(group, told_s + ANSWER_S)):
-        return "fenced"  # a master without the right to lead ends no transaction
+        return "fenced"  # a master without its lease ends no transaction
     around = _around(plan, told_s - LOOK_S, told_s + ANSWER_S)
     if cause := first(fault for fault in around if machines & set(fault.machines)):
         return cause
-    # When a send was not answered, the group that has the message is not known.
+    # If the send was not answered, the group that has the message is unknown.
     homes = GROUPS if sent.queue is None else (sent.queue.broker_name,)
     return next(filter(None, (_not_known_at(plan, history, home, one, other) for home in homes)), "")
 
@@ -260,13 +269,14 @@ def _not_known_at(
     """Why a broker that does not know the producer's answer may check a transaction of this group again."""
     (told_s, group), (asked_s, asking) = one, other
     if group != home or asking != home:
-        # An acting slave brought the half message to the other group.
+        # An acting slave moved the half message to the other group.
         brought_s = _handed_on_s(history, home, told_s)
         if lost := unanswered(plan, history, home, brought_s, told_s):
             return lost
-        # Brokers of the home group may lack the hand-over. Its master was not told that a slave had handed
-        # the message on; or a slave handed it on twice, as another slave had done so, or the slave itself
-        # before it lost power. If the transaction ended at home, its master did not know of the hand-over.
+        # Brokers of the home group may not know of the hand-over: the master was not told that a slave had
+        # handed the message on, or the slave handed it on twice, because another slave, or the slave itself
+        # before it lost power, had done so. If the transaction ended at home, the master did not know of the
+        # hand-over.
         until_s = asked_s if group != home else told_s
         if forgotten(plan, history, home, brought_s, told_s, until_s):
             return "takeover"

@@ -1,4 +1,4 @@
-"""Judges a run at its end, over all that was sent, stored and delivered."""
+"""Judges a run at its end, from everything that was sent, stored and delivered."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tools.simulation.pops import dealt_too_soon, done_again
 from tools.simulation.traffic import FIFO_GROUP, LATER, ORDERED_GROUP, REMADE, TOPICS, subscriptions
 
 EARLY_S = 0.010
-# So long after a member got it, a message that was not handled has been stored once more.
+# This long after its delivery, an unhandled message has been stored once more.
 REDELIVERY_S = 12.0
-# The longest delay of the begin and the end of a fault: some events of the loop.
+# The longest delay of a fault's begin and end: a few events of the loop.
 BEGINS_LATE_S = 0.5
-# A place behind the end of every log.
+# A place after the end of every log.
 ANYWHERE = 1 << 62
 
 
 def judge(plan: Plan, history: History) -> None:
-    """All checks."""
+    """Run all checks."""
     for check in (
         lost,
         elsewhere,
@@ -60,10 +60,11 @@ def _bodies(history: History, topic: str) -> dict[bytes, list[Stored]]:
 
 
 def expected(history: History) -> Iterator[Sent]:
-    """The messages that were acknowledged and that consumers are to get.
+    """The acknowledged messages that consumers have to get.
 
-    Not those whose producer tried to take them back: they may come when that was not answered. Nor
-    transactions that were asked for as often as a broker asks: it sets them aside then (TX-07).
+    Excluded are messages whose producer tried to recall them, since they may be delivered if the recall was
+    not answered; and transactions with the highest number of checks, which the broker then sets aside
+    (TX-07).
     """
     for sent in history.sent.values():
         if sent.topic == REMADE and sent.at_s < history.remade_s:
@@ -78,7 +79,7 @@ def expected(history: History) -> Iterator[Sent]:
 
 
 def lost(plan: Plan, history: History) -> None:
-    """What was acknowledged is there, by the mode's promise."""
+    """Every acknowledged message exists, as the mode promises."""
     stored = {topic: _bodies(history, topic) for topic in TOPICS}
     for sent in expected(history):
         gone = sent.body not in stored[sent.topic]
@@ -88,7 +89,9 @@ def lost(plan: Plan, history: History) -> None:
 
 
 def may_be_gone(plan: Plan, history: History, sent: Sent, *, gone: bool = True) -> bool:
-    """Whether this message may be nowhere at the end: its mode may lose it, or it is expired."""
+    """Whether this message may be missing at the end: its mode allows the loss, or the message has
+    expired.
+    """
     excuses = history.excuses
     expired = plan.mode.expires and has_expired(plan, history, sent)
     if plan.mode.expires:
@@ -103,10 +106,12 @@ def may_be_gone(plan: Plan, history: History, sent: Sent, *, gone: bool = True) 
 
 
 def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
-    """Why this message may be lost: its mode allows the loss, and its group's log began again without it.
+    """Why this message may be lost: its mode allows the loss, and its group continued with a log that lacks
+    it.
 
-    With SYNC_FLUSH a master keeps acknowledged messages; with a quorum a slave has them and gives them back.
-    An acting master may have brought the message to another group (ES-03), whose mode counts then.
+    With SYNC_FLUSH a master keeps acknowledged messages; with a quorum a slave has them and gives them back
+    to the master. An acting master may have moved the message to another group (ES-03), whose mode then
+    counts.
     """
     assert sent.acked_s is not None
     assert sent.queue is not None
@@ -116,7 +121,7 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
             continue
         if fault.target != own:
-            # A message leaves its group only when it is due and a slave acts there.
+            # A message leaves its group only if a slave of the group acts when the message is due.
             away = [at_s for at_s in later if history.acted(own, at_s, inf) and fault.end_s >= at_s]
             if any(history.forgot(fault.target, at_s) for at_s in away) and may_forget(plan, history, fault):
                 return fault.kind.value
@@ -130,13 +135,13 @@ def may_be_lost(plan: Plan, history: History, sent: Sent) -> str:
 
 
 def _near(plan: Plan, fault: Fault, acked_s: float) -> bool:
-    """Whether a master may not have had on its device what it acknowledged then."""
+    """Whether a master may not have had on its device a message that it acknowledged at this time."""
     since_s = -inf if fault.kind is Kind.LOSE_DISK else unsynced_since_s(plan, fault)
     return since_s <= acked_s <= fault.end_s + BEGINS_LATE_S
 
 
 def elsewhere(_plan: Plan, history: History) -> None:
-    """A message without a delay or a transaction is at the place that the answer to its producer named."""
+    """A message without a delay or a transaction is at the place that the producer's answer named."""
     for topic in TOPICS:
         for one in history.stored.get(topic, ()):
             sent = history.sent.get(one.body)
@@ -153,7 +158,7 @@ def elsewhere(_plan: Plan, history: History) -> None:
 
 
 def missed(plan: Plan, history: History) -> None:
-    """Every group gets everything that is there."""
+    """Every group gets every stored message."""
     for group, one in not_handled(plan, history):
         place = f"{one.broker}:{one.queue_id} of {one.topic} at {one.offset}"
         text = f"group {group} never handled {one.body.decode()}, which is in {place}"
@@ -161,7 +166,7 @@ def missed(plan: Plan, history: History) -> None:
 
 
 def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
-    """The stored messages that a group has not handled yet and still will."""
+    """The stored messages that a group has not handled yet but will still handle."""
     excuses = history.excuses
     gone = _handled_and_gone(history)
     failed = _failed(history)
@@ -199,7 +204,9 @@ def not_handled(plan: Plan, history: History) -> Iterator[tuple[str, Stored]]:
 
 
 def _failed(history: History) -> dict[tuple[str, bytes], list[float]]:
-    """By group and message: when a member got a message and failed, so that a copy of it was to come."""
+    """By group and message, the times at which a member failed on the message, after each of which a copy is
+    due.
+    """
     found: dict[tuple[str, bytes], list[float]] = defaultdict(list)
     for one in history.delivered:
         comes_again = one.group in history.popping or fails_first(one.body) or dies(one.body)
@@ -214,7 +221,8 @@ def _failed(history: History) -> dict[tuple[str, bytes], list[float]]:
 def _copy_may_be_lost(plan: Plan, history: History, failed: Sequence[float]) -> str:
     """Why the copy of a message that failed at these times may be lost.
 
-    The copy is a message like others, in any broker group: an acting master brings it to another one (ES-03).
+    The copy is a normal message, which may be in any broker group: an acting master may move it to another
+    one (ES-03).
     """
     for fault in plan.faults:
         if fault.kind not in FORGETS or fault.target not in GROUPS:
@@ -229,10 +237,10 @@ Gone: TypeAlias = Mapping[tuple[str, str, str, int], int]
 
 
 def _skipped(history: History, gone: Gone, group: str, one: Stored) -> str:
-    """Why a group may not see this message: it is at the offset of a lost message that the group had read.
+    """Why a group may miss this message: it has the offset of a lost message that the group had read.
 
-    Consumers read messages that no replica has yet, and go on behind them (as with RocketMQ). When the broker
-    loses such a message, in its queue or as a copy in the group's retry queue, the next message gets its
+    Consumers read messages that no replica has yet, and continue after them (as in RocketMQ). If the broker
+    loses such a message, in its queue or as a copy in the group's retry queue, the next message gets the same
     offset.
     """
     if one.offset > gone.get((group, one.broker, one.topic, one.queue_id), -1):
@@ -242,7 +250,9 @@ def _skipped(history: History, gone: Gone, group: str, one: Stored) -> str:
 
 
 def _handled_and_gone(history: History) -> Gone:
-    """By group and queue: the highest offset that it handled and where something else is now, or nothing."""
+    """By group and queue, the highest offset that the group handled and that now holds another message, or
+    none.
+    """
     stored = {
         (one.broker, one.topic, one.queue_id, one.offset): one.body
         for records in (*history.stored.values(), *history.retried.values())
@@ -263,7 +273,7 @@ def _handled_and_gone(history: History) -> Gone:
 
 
 def dead(_plan: Plan, history: History) -> None:
-    """Only what fails each time becomes a dead letter."""
+    """Only messages that fail every time become dead letters."""
     for group, bodies in history.dead.items():
         for body in sorted(bodies):
             if not dies(body):
@@ -275,7 +285,7 @@ def dead(_plan: Plan, history: History) -> None:
 
 
 def order_in_queues(_plan: Plan, history: History) -> None:
-    """Of one key, what was acknowledged before the next was sent stands before it in its queue."""
+    """For each key: a message acknowledged before the next one was sent precedes it in its queue."""
     places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
     for key, sends in _by_key(history).items():
         last: Sent | None = None
@@ -297,7 +307,7 @@ def _by_key(history: History) -> dict[str, list[Sent]]:
 
 
 def order_of_deliveries(_plan: Plan, history: History) -> None:
-    """Ordered groups get the messages of a queue for the first time in their order."""
+    """The first deliveries of a queue's messages to an ordered group follow the order of the queue."""
     places = {body: min(r.offset for r in records) for body, records in _bodies(history, "ordered").items()}
     highest: dict[tuple[str, str, int], tuple[int, bytes]] = {}
     seen: set[tuple[str, bytes]] = set()
@@ -318,7 +328,7 @@ def order_of_deliveries(_plan: Plan, history: History) -> None:
 
 
 def early(plan: Plan, history: History) -> None:
-    """No delayed message comes before its time, apart from the clock errors in the plan."""
+    """No delayed message is delivered before its time, apart from the clock errors in the plan."""
     first: dict[bytes, Delivered] = {}
     for one in history.delivered:
         first.setdefault(one.body, one)
@@ -333,7 +343,7 @@ def early(plan: Plan, history: History) -> None:
 
 
 def recalled(plan: Plan, history: History) -> None:
-    """What was taken back in time does not come, as far as the mode keeps that it was taken back."""
+    """A message recalled in time is not delivered, unless the mode allows the loss of the recall."""
     stored = _bodies(history, LATER)
     for sent in history.sent.values():
         if sent.recalled_s is None:
@@ -345,14 +355,14 @@ def recalled(plan: Plan, history: History) -> None:
 
 
 def _recall_may_be_lost(plan: Plan, history: History, sent: Sent, recalled_s: float) -> str:
-    """Why the broker that took over may not have known that this message was recalled.
+    """Why the broker that took over may not know of this message's recall.
 
-    A recall is a message too: it can be lost like others, and an asynchronous slave may lack it when its
+    A recall is a message itself: it can be lost like others, and an asynchronous slave may lack it when its
     master is lost.
     """
     assert sent.queue is not None
     if recalled_s > sent.at_s + sent.delay_s - plan.wrong_s:
-        return "due"  # by the broker's clock, before it could be recalled
+        return "due"  # by the broker's clock it was due before the recall
     if cause := may_be_lost(plan, history, replace(sent, acked_s=recalled_s, place=ANYWHERE)):
         return cause
     group = sent.queue.broker_name

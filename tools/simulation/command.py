@@ -1,4 +1,6 @@
-"""``python -m tools.simulation``: brokers and clients in memory, and faults that one number repeats."""
+"""``python -m tools.simulation``: runs brokers and clients in memory through faults; a seed repeats
+each run.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ from tools.simulation.run import Outcome
 from tools.simulation.shadow import Difference, all_of, lines_of
 from tools.simulation.shrink import smallest
 
-# How many failing seeds are shown one by one.
+# Number of failing seeds that are shown individually.
 MOST_SHOWN = 20
 TODAY, MOST_TODAY = "today:", 100
-# The most digits of a seed.
+# Most digits of a seed.
 MOST_DIGITS = 18
 
 _KINDS = ", ".join(kind.value for kind in Kind)
@@ -57,14 +59,14 @@ app = App(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line ``arguments``, by default that of the process; the exit code."""
+    """Run the command line ``arguments``, by default that of the process; returns the exit code."""
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         print(f"{NAME}: {' '.join(str(error).split())} (see '{NAME} --help')", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
-        # The reader of the output has gone, as `head` does; Python would try to write the rest at its end.
+        # The reader of the output is gone, such as `head`; Python would try to write the rest at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except (UsageError, KeyboardInterrupt) as error:
@@ -254,7 +256,7 @@ def _many(
         progress.add(verdict, runtime.clock.monotonic() - begin)
     progress.clear()
     excuses = added(progress.excuses)
-    # The limits are for runs with all kinds of faults.
+    # The limits of rules apply to runs with all kinds of faults.
     judges = len(seeds) >= ENOUGH_SEEDS and len(kinds) == len(Kind) and not grpc
     wide = list(too_wide(excuses)) if judges else []
     if not as_json:
@@ -270,7 +272,7 @@ def _many(
 
 
 def _excused(excuses: Mapping[str, Count]) -> Iterator[str]:
-    """What the checkers excused, as a table."""
+    """The judgements that the checkers excused, as a table."""
     if excuses:
         yield f"{'rule':<26}{'judgements':>11}{'covered':>9}{'share':>8}{'excused':>9}  because of"
     for rule, count in excuses.items():

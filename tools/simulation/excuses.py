@@ -1,6 +1,7 @@
-"""Counts what the checkers excuse: by rule, by cause, and out of how many judgements.
+"""Counts what the checkers excuse: by rule and cause, out of the number of judgements.
 
-A rule that excuses much can hide bugs. So each rule has a limit here, with the reason, and must be used.
+A rule that excuses much can hide bugs. Therefore each rule has a limit here, with the reason, and has to be
+used at least once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 
 from tools.simulation.plan import Fault
 
-# The limits count from this many seeds on: fewer seeds use some rules often and others never.
+# The limits apply from this many seeds on: with fewer seeds some rules are used often and others never.
 ENOUGH_SEEDS = 300
-# The cause of a rule that needs no fault of the plan.
+# The cause if a rule applies without a fault of the plan.
 NO_FAULT = "no fault"
 
 
@@ -23,9 +24,9 @@ class Rule:
 
     Attributes:
         most: the share of the checker's judgements that the rule may cover.
-        why: why the rule may cover that much.
-        seldom: why the rule may cover nothing in :data:`ENOUGH_SEEDS`, where fewer than ten uses are
-            expected; empty: it may not.
+        why: the reason for this limit.
+        seldom: the reason why the rule may stay unused in :data:`ENOUGH_SEEDS` seeds, in which fewer than ten
+            uses are expected; empty if it must be used.
     """
 
     most: float
@@ -38,8 +39,8 @@ class Count:
     """The counts of one rule.
 
     Attributes:
-        causes: how many judgements it covers, by cause: a kind of fault, or :data:`NO_FAULT`.
-        hidden: how many of these would have been broken promises.
+        causes: the number of judgements that the rule covers, by cause: a kind of fault, or :data:`NO_FAULT`.
+        hidden: the number of these that would have been broken promises.
     """
 
     judged: int
@@ -57,10 +58,10 @@ class Count:
 
 # The rules by name.
 RULES: Mapping[str, Rule] = {
-    # checks.lost, of the messages that were acknowledged
+    # checks.lost, out of all acknowledged messages
     "lost": Rule(0.01, "the mode lets a master forget it, and its group's log began without it"),
     "expired unread": Rule(0.02, "faults left no time to read it, or took earlier messages from its queue"),
-    # checks.missed, of the messages that are stored, for each group
+    # checks.missed, out of all stored messages, for each group
     "skipped": Rule(0.01, "the group had read to behind this offset when the queue lost its end"),
     "copy forgotten": Rule(0.03, "it failed, and the log that had its second copy lost its end"),
     "topic made again": Rule(
@@ -68,9 +69,9 @@ RULES: Mapping[str, Rule] = {
         "the group had read the old topic to behind this offset, and a fault hid that it was deleted; "
         "one topic of a run has a dozen messages, and its deletion waits until most faults are over",
     ),
-    # checks.recalled, of the timers that were recalled
+    # checks.recalled, out of all recalled timers
     "recall forgotten": Rule(0.06, "the timer was due, or the broker that took over did not have the recall"),
-    # again.twice, of the messages that are stored
+    # again.twice, out of all stored messages
     "brought back": Rule(
         0.002,
         "a slave brought it to the other group, and one that acted there brought it back",
@@ -96,13 +97,13 @@ RULES: Mapping[str, Rule] = {
         "an acting slave did not get the answer of the other group",
         seldom="the link has to break within the milliseconds of a hand-over",
     ),
-    # once.handled_again, of the messages that push groups got
+    # once.handled_again, out of all messages that push groups got
     "handled again": Rule(
         0.05, "a fault met its queue's broker or a member, or queues moved and it was not committed yet"
     ),
-    # again.transactions, of the ends that producers gave
+    # again.transactions, out of all outcomes that producers sent
     "end forgotten": Rule(0.03, "a fault at producer or broker, or the next leader lacked the end"),
-    # pops.done_again, of the messages that were dealt out
+    # pops.done_again, out of all messages that were given out
     "acknowledgement forgotten": Rule(0.01, "the next leader had not received it yet"),
     "brought twice": Rule(
         0.005,
@@ -114,13 +115,13 @@ RULES: Mapping[str, Rule] = {
         "a topic was deleted by some brokers and not yet by others",
         seldom="a member has to pop in the midst of one deletion",
     ),
-    # pops.dealt_too_soon, of the pops in order
+    # pops.dealt_too_soon, out of all pops in order
     "order forgotten": Rule(
         0.01,
         "the next leader had not received it yet",
         seldom="the next leader has to be asked for the queue within the invisible time",
     ),
-    # moves.moved, of the messages behind each place to which a group was moved
+    # moves.moved, out of all messages after each offset to which a group was moved
     "move forgotten": Rule(
         0.2,
         "the next leader had not received it yet; one such move covers all messages behind its place",
@@ -134,7 +135,8 @@ RULES: Mapping[str, Rule] = {
         "the next leader did not know the commit behind the place",
         seldom="a member has to return right after its commit",
     ),
-    # moves.settings and moves.deleted, of the changes and of the messages of a topic that was made again
+    # moves.settings and moves.deleted, out of all changes, and out of all messages of a topic that was
+    # created again
     "setting forgotten": Rule(0.25, "the next leader lacked it; a run has two or three changes"),
     "deletion forgotten": Rule(0.3, "the next leader lacked it; a run has one deletion"),
     "late send": Rule(
@@ -142,7 +144,7 @@ RULES: Mapping[str, Rule] = {
         "its producer was not answered, and the network brought it when the topic was new",
         seldom="a request has to be held up for longer than its producer waits",
     ),
-    # run, of the queues and of the keys of tables of each slave
+    # run, out of all queues and all keys of tables of each slave
     "deletion undone": Rule(
         0.02,
         "a log that was copied back, or read anew, has messages of before the deletion",
@@ -153,7 +155,7 @@ RULES: Mapping[str, Rule] = {
         seldom="the member's last commit has to go to that slave",
     ),
     "level of a slave": Rule(0.005, "a slave's settings had another delay level than its master's"),
-    # watch, of the errors that are logged, and of the looks at what slaves have set aside
+    # watch, out of all logged errors, and out of all looks at what slaves have set aside
     "disk error": Rule(
         0.01, "the disk of that machine fails", seldom="brokers expect most of these errors, and log no trace"
     ),
@@ -166,7 +168,7 @@ RULES: Mapping[str, Rule] = {
 
 
 class Excuses:
-    """What the checkers of one run excused. An item that a rule judges again counts once."""
+    """The excuses of one run's checkers. An item that a rule judges several times counts once."""
 
     def __init__(self) -> None:
         self._judged: dict[str, set[Hashable]] = defaultdict(set)
@@ -180,7 +182,7 @@ class Excuses:
         """Count one judgement; returns whether the rule excuses it.
 
         Args:
-            cause: why the rule applies; empty: it does not.
+            cause: why the rule applies; empty if it does not.
             wrong: whether it would be a broken promise without the rule.
         """
         assert rule in RULES, rule
@@ -214,7 +216,7 @@ def added(counts: Iterable[Mapping[str, Count]]) -> dict[str, Count]:
 
 
 def too_wide(counts: Mapping[str, Count]) -> Iterator[str]:
-    """The rules that cover too much or nothing after :data:`ENOUGH_SEEDS` or more."""
+    """The rules that cover too much, or nothing, after at least :data:`ENOUGH_SEEDS` seeds."""
     for name, rule in RULES.items():
         count = counts.get(name, Count(0, {}, 0))
         if count.share > rule.most:
@@ -224,5 +226,5 @@ def too_wide(counts: Mapping[str, Count]) -> Iterator[str]:
 
 
 def first(faults: Iterable[Fault]) -> str:
-    """The kind of the first of some faults, as a cause; empty: there are no faults."""
+    """The kind of the first of these faults, as a cause; empty if there are no faults."""
     return next((fault.kind.value for fault in faults), "")

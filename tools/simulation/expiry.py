@@ -1,4 +1,4 @@
-"""What it excuses that messages expire while a run lasts."""
+"""Excuses for messages that expire during a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tools.simulation.plan import Plan
 from tools.simulation.site import RESERVED_S
 from tools.simulation.traffic import MOVED_GROUP, ORDERED, REMADE, subscriptions
 
-# Producers send for so long at least, so that what was sent during the faults expires.
+# Producers send at least this long, so that messages from the time of the faults expire.
 LEAST_LOAD_S = 20.0
-# So long after a fault all are served again, and in so long a group handles what it has missed.
+# The time after a fault until everything is served again, and the time in which a group handles its backlog.
 RECOVERY_S = 5.0
 ENOUGH_S = 2.0
-# A broker that begins to lead without all locks grants none for so long (LK-11): ordered groups wait.
+# A broker that begins to lead without a full table of locks grants none for this time (LK-11): ordered groups
+# wait.
 LOCKS_S = 30.0
-# What failed comes again when its delay level is over.
+# The delay after which a failed message is delivered again.
 COMES_AGAIN_S = 5.0
 
 
@@ -35,19 +36,22 @@ def _readers(plan: Plan, sent: Sent) -> list[str]:
     """The groups that have to handle a message before it expires."""
     groups = [group for group, topics in subscriptions(plan.mode.absent).items() if sent.topic in topics]
     if fails_first(sent.body) and MOVED_GROUP in groups:
-        groups.remove(MOVED_GROUP)  # each time it is moved back, the message fails anew
+        # this group is moved back again and again, and then the message fails again
+        groups.remove(MOVED_GROUP)
     return groups
 
 
 def is_read(plan: Plan, history: History, sent: Sent) -> bool:
-    """Whether all groups had a message."""
+    """Whether all groups got a message."""
     return dies(sent.body) or all(
         sent.body in history.by_group.get(group, ()) for group in _readers(plan, sent)
     )
 
 
 def may_be_unread(plan: Plan, history: History, sent: Sent) -> str:
-    """Why a message may have expired before all groups had it: no time left, or the queue's end was lost."""
+    """Why a message may have expired before all groups got it: they had no time left, or the queue lost its
+    end.
+    """
     if _may_be_skipped(history, sent):
         return "log end"
     if sent.topic == REMADE and sent.queue is not None:
@@ -63,9 +67,10 @@ def may_be_unread(plan: Plan, history: History, sent: Sent) -> str:
 
 
 def _may_be_skipped(history: History, sent: Sent) -> bool:
-    """Whether it was stored behind the lost end of its group's log: groups go on behind what they had read.
+    """Whether a message was stored after its group's log lost its end: groups continue after the offsets that
+    they had read.
 
-    A message that waited for its time was stored once more, in any group (ES-03).
+    A delayed message was stored again when it was due, in any group (ES-03).
     """
     if sent.delay_s or sent.commits is not None:
         return bool(history.shorter)
@@ -79,7 +84,7 @@ def _may_be_skipped(history: History, sent: Sent) -> bool:
 
 
 def _quiet(plan: Plan, begin_s: float, end_s: float, recovery_s: float) -> Iterator[tuple[float, float]]:
-    """The times between ``begin_s`` and ``end_s`` in which no fault keeps anybody from anything."""
+    """The times between ``begin_s`` and ``end_s`` in which no fault has an effect."""
     at_s = begin_s
     for fault in plan.faults:
         if fault.at_s > at_s:

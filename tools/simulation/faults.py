@@ -1,4 +1,4 @@
-"""Does what a plan says, each fault at its time; at the end everything is as it was."""
+"""Carries out a plan, each fault at its time; at the end every fault is undone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 6
 SLOWEST_DISK_S = 0.5
-# After so long the connections of a flaky link are reset once more.
+# The interval after which the connections of a flaky link are reset again.
 RESET_EACH_S = (0.1, 1.5)
 MOST_DISK_FAILURES = 4
 OPERATIONS = ("pwrite", "sync", "write_atomic", "open_segment", "*")
 
 
 class Faults:
-    """The driver of a plan."""
+    """Carries out the faults of a plan."""
 
     def __init__(self, plan: Plan, site: Site, load: Lives, history: History, dice: Random) -> None:
         self._plan = plan
@@ -38,7 +38,7 @@ class Faults:
         self._dice = dice
 
     async def run(self) -> None:
-        """All faults; returns when the last one is over."""
+        """Run all faults; returns when the last one is over."""
         async with asyncio.TaskGroup() as group:
             for fault in self._plan.faults:
                 group.create_task(self._one(fault))
@@ -65,7 +65,7 @@ class Faults:
         self._history.note("FAULT", f"{fault.kind.value} {fault.target} is over")
 
     async def _amid_the_work(self, steps: int) -> None:
-        """Some events later, and between the callbacks that follow one of them: at any await."""
+        """Wait for some events, then stop between the callbacks of one of them: at any await."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         for _ in range(steps % MOST_EVENTS):
@@ -74,7 +74,7 @@ class Faults:
             await asyncio.sleep(0)
 
     async def _lose(self, fault: Fault) -> None:
-        """A server ends for a while; one that another fault has ended already stays ended until then."""
+        """End a server for a while. A server that another fault has already ended stays ended until then."""
         server = self._site.servers[fault.target]
         if not server.wanted:
             return
@@ -95,7 +95,7 @@ class Faults:
         self._site.begin(fault.target)
 
     def _repair(self, name: str) -> None:
-        """The disk works again; a broker whose flush failed says that it is to be restarted (decision 2)."""
+        """Make the disk work again; a broker whose flush failed requires a restart (decision 2)."""
         self._site.machines[name].disk.heal()
         if self._site.servers[name].wanted:
             self._site.kill(name)
@@ -107,7 +107,7 @@ class Faults:
             self._site.reset(name)
 
     def _begin(self, fault: Fault) -> Callable[[], None]:
-        """Begin a fault that lasts; what is returned ends it."""
+        """Begin a lasting fault; returns the function that ends it."""
         site, machine = self._site, self._site.machines[fault.target]
         match fault.kind:
             case Kind.CUT | Kind.ONE_WAY:

@@ -1,7 +1,8 @@
-"""Judges whether a broker group may have forgotten what a slave did that acted for its master.
+"""Judges whether a broker group may have forgotten the work of an acting slave.
 
-Its master is told when it is back. With three replicas the slave that acts next asks the one that acted
-before it, or is told by it before a clean stop (PO-41); who is killed, frozen or cut off tells nobody.
+The slave tells its master about its work when the master is back. With three replicas the slave that acts
+next asks the slave that acted before, or is told before a clean stop (PO-41). A slave that is killed, frozen
+or cut off can tell nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from orbitmq.broker.role import Role
 from tools.simulation.history import History
 from tools.simulation.plan import CLIENTS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
-# A look of the watch, and what a log is written before it ends there.
+# The interval of the watch's looks, and of the writes before a log ends.
 LOOK_S = 0.05
-# So long after its cause an answer is there, when nothing is slow.
+# The longest time until an answer, if no fault slows it down.
 ANSWER_S = 0.1
-# So long a slave asks the other ones.
+# How long a slave asks the other slaves.
 ASKING_S = 0.3
-# So long after a name server began anew, or a broker, all have registered again.
+# The time after which all brokers have registered again, counted from the restart of a name server or broker.
 REGISTERED_S = 2.0
 
-# What can end a slave's knowledge of what it delivered (a disk that fails keeps no note of it, and its
-# process begins anew), or keep its master from asking it.
+# The kinds of faults that can destroy a slave's knowledge of its deliveries, or keep its master from
+# requesting it. A failing disk stores no record of them, and its process is restarted.
 _SILENCES = frozenset(
     {
         Kind.KILL,
@@ -40,11 +41,11 @@ _SILENCES = frozenset(
 
 
 def forgotten(plan: Plan, history: History, home: str, since_s: float, by_s: float, until_s: float) -> bool:
-    """Whether who went on may not have known what an acting slave of a group did first.
+    """Whether the broker that continued a group's work may not have known an acting slave's earlier work.
 
     Args:
-        since_s, by_s: it was done between these times.
-        until_s: the other one had gone on by then.
+        since_s, by_s: the acting slave did its work between these times.
+        until_s: the other broker had continued by this time.
     """
     silences = [
         fault
@@ -71,15 +72,16 @@ def forgotten(plan: Plan, history: History, home: str, since_s: float, by_s: flo
 
 
 def _is_about(fault: Fault, machines: Sequence[str]) -> bool:
-    """Whether a fault is one of these machines', and not only between them and clients."""
+    """Whether a fault concerns one of these machines, and not only their connections to clients."""
     return bool(set(machines) & set(fault.machines)) and not set(CLIENTS) & set(fault.machines)
 
 
 def _untold(plan: Plan, home: str, at_s: float, stops: Sequence[Fault]) -> bool:
-    """Whether the slaves of a group may not have reached each other then, in the time that they wait.
+    """Whether the slaves of a group may have been unable to reach each other at this time, for as long as
+    they wait.
 
     Args:
-        stops: clean stops of who tells; it does so before it goes.
+        stops: clean stops of the telling slave, which tells the others before it stops.
     """
     machines = (*plan.mode.slaves(home), *NAME_SERVERS)
     return any(
@@ -93,7 +95,7 @@ def _untold(plan: Plan, home: str, at_s: float, stops: Sequence[Fault]) -> bool:
 
 
 def _between(fault: Fault, brokers: Sequence[str]) -> bool:
-    """Whether a fault keeps two of these from each other."""
+    """Whether a fault separates two of these brokers."""
     if fault.kind is Kind.ISOLATE:
         return fault.target in brokers
     return len(set(brokers) & set(fault.machines)) > 1

@@ -1,4 +1,6 @@
-"""Judges what gRPC consumers got: what is done stays done, order is kept, nothing stays with the dead."""
+"""Judges the deliveries to gRPC consumers: finished messages are not repeated, order is kept, dead clients'
+messages are freed.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,20 @@ from tools.simulation.pops import TABLES_S
 
 # Brokers count in whole milliseconds.
 BROKERS_MS_S: Final = 0.001
-# A client is gone 40 s after its last call at the latest, and then its messages are given back within a
-# second; a broker that begins again waits 30 s for it, and what is invisible is so for 60 s at most.
+# A client is gone at most 40 s after its last call, and its messages are given back within a second. A
+# restarted broker waits 30 s for the client, and an invisible time is 60 s at most.
 HELD_S: Final = 65.0
-# What one broker of a group did so long before another one goes on, that one may not know.
+# The last work of a broker, up to this long before another broker of its group continues, may be unknown to
+# the other.
 UNKNOWN_S: Final = 10.0
 # A fault begins some steps of the event loop after its time.
 AMID_S: Final = 0.1
-# The others ask again within so long.
+# The time within which the other clients send another receive.
 ASKED_S: Final = 10.0
 
 
 def missing(history: History) -> Iterator[str]:
-    """What was stored, and a group has not done."""
+    """The stored messages that a group has not finished."""
     for sent in history.sent.values():
         if sent.acked_s is None or sent.commits is False:
             continue
@@ -38,7 +41,7 @@ def missing(history: History) -> Iterator[str]:
 
 
 def judge(plan: Plan, history: History, record: Record) -> None:
-    """Note each broken promise."""
+    """Record each broken promise."""
     _done_again(plan, history, record)
     _in_order(history, record)
     _dealt_too_soon(plan, history, record)
@@ -49,16 +52,16 @@ def judge(plan: Plan, history: History, record: Record) -> None:
 def _taken_over(
     plan: Plan, history: History, groups: Collection[str], since_s: float, until_s: float
 ) -> bool:
-    """Whether another broker of these groups went on with the work: it may not know the last of it."""
+    """Whether another broker of these groups continued the work, so that it may not know the last changes."""
     return plan.mode.replicas > 1 and any(
         group_of(name) in groups and since_s - UNKNOWN_S <= at_s <= until_s for at_s, name in history.reigns
     )
 
 
 def _done_again(plan: Plan, history: History, record: Record) -> None:
-    """What a broker said is done is not given out again.
+    """A message that a broker confirmed as done is not given out again.
 
-    A broker answers OK to the acknowledgement of a message in order whose time is over, as Apache's does.
+    A broker answers OK even if the invisible time of an ordered message is over, like Apache's.
     """
     done: dict[tuple[str, bytes], Got] = {}
     for one in record.got:
@@ -77,7 +80,7 @@ def _done_again(plan: Plan, history: History, record: Record) -> None:
 
 
 def _of_queues(record: Record) -> dict[MessageQueue, list[list[Got]]]:
-    """What was received in order, by queue and pop, in the order of the pops."""
+    """The ordered deliveries, by queue and pop, in the order of the pops."""
     pops: dict[MessageQueue, dict[tuple[float, str], list[Got]]] = defaultdict(dict)
     for one in record.got:
         if one.group == FIFO_GROUP:
@@ -86,7 +89,7 @@ def _of_queues(record: Record) -> dict[MessageQueue, list[list[Got]]]:
 
 
 def _in_order(history: History, record: Record) -> None:
-    """The first delivery of a message comes behind those of all earlier messages of its queue."""
+    """The first delivery of each message comes after those of all earlier messages of its queue."""
     for queue, pops in _of_queues(record).items():
         highest = -1
         known: set[int] = set()
@@ -101,7 +104,9 @@ def _in_order(history: History, record: Record) -> None:
 
 
 def _dealt_too_soon(plan: Plan, history: History, record: Record) -> None:
-    """Of a queue in order nothing is given out while something of it is out, but to the same attempt."""
+    """While a message of an ordered queue is in flight, the queue's messages are given out only to the same
+    attempt.
+    """
     for queue, pops in _of_queues(record).items():
         for last, each in pairwise(pops):
             first, before = each[0], last[0]
@@ -118,7 +123,9 @@ def _dealt_too_soon(plan: Plan, history: History, record: Record) -> None:
 
 
 def _forgotten(plan: Plan, queue: MessageQueue, before: Got, then: Got) -> bool:
-    """Whether a broker lost the note of a pop: on disk some seconds after the answer, unlike all ends."""
+    """Whether a broker lost its record of a pop, which reaches the disk some seconds after the answer, unlike
+    acknowledgements.
+    """
     return any(
         fault.kind in (Kind.KILL, Kind.POWER)
         and fault.target == queue.broker_name
@@ -129,7 +136,7 @@ def _forgotten(plan: Plan, queue: MessageQueue, before: Got, then: Got) -> bool:
 
 
 def _held_for_the_dead(plan: Plan, history: History, record: Record) -> None:
-    """What a push consumer had when its process ended goes to another one in time."""
+    """The messages of a push consumer whose process ended go to another consumer in time."""
     next_of: dict[tuple[str, bytes], list[Got]] = defaultdict(list)
     for one in record.got:
         next_of[one.group, one.body].append(one)
@@ -139,7 +146,7 @@ def _held_for_the_dead(plan: Plan, history: History, record: Record) -> None:
             continue
         ended_s = record.ended[life]
         until_s = _free_s(plan, one, ended_s + HELD_S) + ASKED_S
-        # A client that closes gives its messages back at its goodbye, some time before it has ended.
+        # A client that closes gives its messages back with its goodbye, some time before its end.
         later = [each for each in next_of[one.group, one.body] if each.at_s > one.at_s]
         at_s = later[0].at_s if later else history.now_s()
         if at_s > until_s:
@@ -149,7 +156,7 @@ def _held_for_the_dead(plan: Plan, history: History, record: Record) -> None:
 
 
 def _free_s(plan: Plan, one: Got, free_s: float) -> float:
-    """The time at which a message has to be free, put off by the faults that may put it off."""
+    """The latest time at which a message has to be free; faults after its begin postpone it."""
     for fault in sorted(plan.faults, key=lambda fault: fault.at_s):
         if fault.at_s <= free_s and fault.end_s + HELD_S > free_s:
             free_s = fault.end_s + HELD_S
@@ -157,7 +164,7 @@ def _free_s(plan: Plan, one: Got, free_s: float) -> float:
 
 
 def _early(history: History, record: Record) -> None:
-    """No delayed message comes before its time, and of a transaction nothing before it is committed."""
+    """No delayed message is delivered before its time, and no message of a transaction before the commit."""
     for one in record.got:
         sent = history.sent.get(one.body)
         if sent is None:

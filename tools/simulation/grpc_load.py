@@ -1,7 +1,7 @@
-"""gRPC clients of a run: a producer, and simple, push and FIFO consumers that note what they get.
+"""gRPC clients of a run: a producer, and simple, push and FIFO consumers that record their deliveries.
 
-The producer sends plain messages, messages in order, delayed ones and transactions. It ends half of these
-itself, and the others when the broker asks.
+The producer sends plain, ordered and delayed messages and transactions. It ends half of the transactions
+itself, and the others when the broker checks.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 PLAIN, ORDERED = "plain", "ordered"
 SIMPLE_GROUP, PUSH_GROUP, FIFO_GROUP = "simple", "push", "fifo"
 TOPIC_OF: Final = {SIMPLE_GROUP: PLAIN, PUSH_GROUP: PLAIN, FIFO_GROUP: ORDERED}
-# The shortest invisible time that gRPC clients may ask for.
+# The shortest invisible time that gRPC clients may request.
 INVISIBLE_S: Final = 10.0
 RETRY_S: Final = 1.0
 WAIT_S: Final = 5.0
 TIMEOUT_S: Final = 3.0
 PAUSE_S: Final = 0.3
 BEAT_S: Final = 10.0
-# Clients look so often whether another broker of a group is its master.
+# The interval at which clients look whether another broker of a group has become its master.
 ROUTES_S: Final = 30.0
-# What the producer sends: one of these.
+# The kinds of messages that the producer sends, one of which is drawn each time.
 SENDS: Final = (
     *[MessageType.FIFO] * 4,
     *[MessageType.NORMAL] * 2,
@@ -54,16 +54,17 @@ SENDS: Final = (
 )
 KEYS: Final = 3
 DELAYS_S: Final = (1.0, 6.0)
-# How many of the transactions commit, and how many the producer ends without being asked.
+# The share of transactions that commit, and the share that the producer ends without a check.
 COMMITS, TELLS = 0.7, 0.5
-# How long consumers work on a message; push consumers on some longer than it is invisible at first.
+# Durations of a consumer's work on a message; push consumers work on some messages for longer than the first
+# invisible time.
 WORK_S: Final = (0.0, 0.001, 0.02)
 PUSH_WORK_S: Final = (0.0, 0.02, 0.5)
 LONG_WORK_S, LONG_ONE_IN = 75.0, 200
 
 
 class LostError(OrbitError):
-    """A call has no answer, or another one than it should."""
+    """A call has no answer, or an unexpected one."""
 
 
 @dataclass(slots=True)
@@ -71,12 +72,14 @@ class Got:
     """One delivery of a message.
 
     Attributes:
-        member: life and group of the consumer.
-        popped_s: when its broker gave it out.
-        attempt: of the receive, which was repeated under it when its answer was lost; empty: it had none.
-        again: it was delivered before.
-        freed_s: from when on it may come again by what its client said; None: it said nothing.
-        done_s: when the broker said that it is done.
+        member: the life and the group of the consumer.
+        popped_s: the time at which the broker gave the message out.
+        attempt: the attempt id of the receive, with which it is repeated if its answer is lost; empty if it
+            had none.
+        again: whether the message was delivered before.
+        freed_s: the time from which the message may be delivered again because of a client's call; None
+            without such a call.
+        done_s: the time at which the broker confirmed the acknowledgement.
     """
 
     member: str
@@ -93,14 +96,16 @@ class Got:
     done_s: float | None = None
 
     def may_come_again(self, at_s: float) -> None:
-        """Note what the client says first: to repeat a request whose answer was lost changes nothing."""
+        """Record the client's first call for this message: the repetition of a call whose answer was lost
+        changes nothing.
+        """
         if self.freed_s is None:
             self.freed_s = at_s
 
 
 @dataclass
 class Record:
-    """What gRPC consumers got, and when each life of them ended."""
+    """The deliveries to gRPC consumers, and the time at which each life of them ended."""
 
     got: list[Got] = field(default_factory=list)
     ended: dict[str, float] = field(default_factory=dict)
@@ -123,7 +128,7 @@ class Caller(RpcClient):
         return answer.messages()
 
     async def asked(self, method: str, request: schema.Form, form: type[Any]) -> Any:
-        """The answer of a call, whatever its status code."""
+        """The answer to a call, whatever its status code."""
         return parse(form, (await self._called(method, request, TIMEOUT_S))[0])
 
     async def received(self, request: schema.ReceiveMessageRequest) -> list[schema.Message]:
@@ -133,7 +138,9 @@ class Caller(RpcClient):
         return answer.messages
 
     async def greet(self, kind: int, topic: str) -> Stream:
-        """Send the settings on a new Telemetry stream, and wait for the broker's; gives the stream."""
+        """Send the settings on a new Telemetry stream, and wait for the broker's settings; returns the
+        stream.
+        """
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 stream = self.telemetry()
@@ -148,7 +155,7 @@ class Caller(RpcClient):
     async def question(
         self, stream: Stream, limit_s: float
     ) -> schema.RecoverOrphanedTransactionCommand | None:
-        """The broker's question about a transaction, when one comes in time."""
+        """The broker's check of a transaction, if one arrives in time."""
         try:
             command = await stream.next(limit_s)
         except TimeoutError:
@@ -160,7 +167,7 @@ class Caller(RpcClient):
         return command.recover_orphaned_transaction_command
 
     async def beat(self, kind: int) -> None:
-        """What a client sends every :data:`BEAT_S`."""
+        """Send the heartbeat that a client sends every :data:`BEAT_S`."""
         request = new(schema.HeartbeatRequest, group=resource(self.group), client_type=kind)
         await self.asked("Heartbeat", request, schema.HeartbeatResponse)
 
@@ -175,7 +182,7 @@ class GrpcLoad(Lives):
         self._dice = dice
         self._number = 0
         self._stopped = False
-        # Which producers wait for the answer to a message.
+        # The producers that wait for an answer to a message.
         self._sending: set[str] = set()
 
     def _work_of(self, machine: str, life: str) -> Coroutine[Any, Any, None]:
@@ -193,9 +200,9 @@ class GrpcLoad(Lives):
             self._record.ended.setdefault(f"{machine}/{life}", self._history.now_s())
 
     async def stop(self) -> None:
-        """No producer sends anything more; returns when what is on its way is answered.
+        """Stop all sends; returns when the sends in flight are answered.
 
-        Producers go on to answer what brokers ask of their transactions.
+        Producers still answer transaction checks.
         """
         self._stopped = True
         until_s = self.now_s() + CLOSE_LIMIT_S
@@ -214,7 +221,7 @@ class GrpcLoad(Lives):
 
     @asynccontextmanager
     async def connected(self, machine: str, client_id: str, group: str, broker: str) -> AsyncIterator[Caller]:
-        """A connection to a broker group; a client that is closed says goodbye on it."""
+        """A connection to a broker group; a client that closes says goodbye on it."""
         host = self._site.machines[broker].host
         if self._mode.replicas > 1:
             host = await self._host_of(machine, client_id, broker)
@@ -242,7 +249,7 @@ class GrpcLoad(Lives):
         return client
 
     async def _host_of(self, machine: str, client_id: str, group: str) -> str:
-        """Where a broker group is served, by the route that any broker gives: clients use id 0 only."""
+        """The host that serves a broker group, by the route from any broker: clients use id 0 only."""
         entry = self._dice.choice(self._mode.brokers)
         client = await self._open(machine, client_id, "", self._site.machines[entry].host)
         try:
@@ -256,7 +263,7 @@ class GrpcLoad(Lives):
         raise LostError(f"{entry} gives no route to {group}: {route.status.message[:100]}")
 
     async def again(self, client_id: str, error: OrbitError) -> None:
-        """Note what went wrong, and wait before another connection."""
+        """Record an error, and wait before the next connection."""
         self._history.note(client_id, str(error).splitlines()[0][:160])
         await self._site.clock.sleep(PAUSE_S)
 
@@ -334,7 +341,7 @@ class GrpcLoad(Lives):
         await self._tell(client, sent, message_id, question.transaction_id)
 
     async def _tell(self, client: Caller, sent: Sent, message_id: str, transaction_id: str) -> None:
-        """Tell the broker how a transaction ends."""
+        """Send a transaction's outcome to its broker."""
         request = new(
             schema.EndTransactionRequest,
             topic=resource(sent.topic),
@@ -343,14 +350,14 @@ class GrpcLoad(Lives):
             resolution=TransactionResolution.COMMIT if sent.commits else TransactionResolution.ROLLBACK,
         )
         answer = await client.asked("EndTransaction", request, schema.EndTransactionResponse)
-        # It may have ended by a call whose answer was lost.
+        # An earlier call, whose answer was lost, may have ended the transaction.
         if answer.status.code not in (Code.OK, Code.INVALID_TRANSACTION_ID):
             raise LostError(f"EndTransaction: {answer.status.code} {answer.status.message}")
 
     # -- for members -----------------------------------------------------------------------------------
 
     def note(self, group: str, member: str, broker: str, attempt: str, one: schema.Message) -> Got:
-        """Note a delivery."""
+        """Record a delivery."""
         system, history = one.system_properties, self._history
         handle = receipts.decode(system.receipt_handle, broker)
         clock = self._site.machines[broker].runtime.clock
@@ -369,7 +376,9 @@ class GrpcLoad(Lives):
         return got
 
     def handled(self, got: Got) -> None:
-        """A message is handled: what its client tells of that counts, whether it is answered or not."""
+        """Record that a message is handled: this counts whether the client's acknowledgement is answered or
+        not.
+        """
         got.may_come_again(self._history.now_s())
         self._history.by_group.setdefault(got.group, set()).add(got.body)
 
@@ -385,7 +394,7 @@ class GrpcLoad(Lives):
 
 
 class _Member:
-    """A consumer of one group at one broker. What it has it goes on with when its connection is lost."""
+    """A consumer of one group at one broker. It keeps its messages when its connection is lost."""
 
     def __init__(self, load: GrpcLoad, machine: str, life: str, group: str, broker: str) -> None:
         self._load = load
@@ -403,7 +412,7 @@ class _Member:
         self._beat_s = 0.0
 
     async def consume(self) -> None:
-        """Take messages until the client is closed."""
+        """Receive messages until the client is closed."""
         load = self._load
         while True:
             try:
@@ -424,7 +433,7 @@ class _Member:
     async def _receive(self, client: Caller) -> None:
         await self._beat(client)
         if self._group == FIFO_GROUP and not self._attempt:
-            # Used again until an answer comes.
+            # The same id is used until an answer arrives.
             self._attempts += 1
             self._attempt = f"{self._name}/{self._broker}/{self._attempts}"
         request = client.receive_request(
@@ -487,7 +496,9 @@ class _Member:
                 raise LostError(f"AckMessage: {entry.status.code} {entry.status.message}")
 
     async def _fail(self, client: Caller, one: Got) -> None:
-        """A message fails: its client says when it is to come again, or lets its time run out."""
+        """Handle a failure: the client sets the time of the next delivery, or lets the invisible time run
+        out.
+        """
         if not self._renews and sum(one.body) % 2:
             one.may_come_again(one.popped_s + INVISIBLE_S)
             return
@@ -520,5 +531,6 @@ class _Member:
         answer = await client.asked(method, request, form)
         if answer.status.code != Code.OK:
             raise LostError(f"{method}: {answer.status.message}")
-        if answer.status.message == Code.OK.name:  # else it is not this client's any more
+        # with another message the delivery is no longer this client's
+        if answer.status.message == Code.OK.name:
             one.done_s = self._load.now_s()

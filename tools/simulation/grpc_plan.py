@@ -1,4 +1,4 @@
-"""What one seed does to gRPC clients and their brokers: faults, each with its time. No I/O."""
+"""The plan of a seed for gRPC clients and their brokers: faults, each with its time. No I/O."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tools.simulation.plan import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-# Brokers without slaves that write before they answer: whatever is answered with OK stays true, so that no
+# Brokers without slaves that flush before they answer: everything answered with OK stays true, so that no
 # promise needs an excuse.
 MODE: Final = Mode(name_servers=1, quorum=False, sync_flush=True, replicas=1)
-# Each with a slave that has all messages, and acts while its master is away. What its master did last it may
-# not know: such messages come again.
+# Brokers with a slave each, which has all messages and acts while its master is away. The slave may not know
+# the master's last work: such messages are delivered again.
 SLAVES: Final = Mode(name_servers=1, quorum=True, sync_flush=True)
-# One seed in so many has slaves.
+# One seed out of this many has slaves.
 SLAVES_ONE_IN: Final = 3
 KINDS: Final = (
     Kind.KILL,
@@ -43,7 +43,7 @@ KINDS: Final = (
     Kind.CLIENT,
 )
 MOST_FAULTS: Final = 6
-# How many of the faults are a consumer's that it may be gone for its broker.
+# The share of faults that hit a consumer for so long that its broker may regard it as gone.
 LONG: Final = 0.15
 LONG_S: Final = 50.0
 

@@ -1,4 +1,6 @@
-"""One run with gRPC clients from beginning to end: load and faults, recovery, goodbyes, judgement."""
+"""One run with gRPC clients from beginning to end: load and faults, recovery, closing of clients,
+judgement.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,10 @@ from tools.simulation.site import Site
 from tools.simulation.watch import LogLines, Watch
 
 CALM_S: Final = 3.0
-# A consumer may be gone for 40 s, and what it had invisible for 60 s; a long handler takes 75 s.
+# A consumer may count as present for 40 s and its messages may stay invisible for 60 s; a long handler takes
+# 75 s.
 DRAIN_LIMIT_S: Final = 300.0
-# So long after the last goodbye nothing is left of the clients.
+# This long after the last client closed, brokers hold nothing of the clients.
 LEFT_S: Final = 20.0
 LOOK_S: Final = 0.5
 QUEUES: Final = 2
@@ -81,7 +84,7 @@ class _Run:
             try:
                 async with Watch(site, plan, history):
                     await self._play(load, faults)
-                # What asyncio says of futures that nobody asked counts.
+                # Collect now: the errors that asyncio reports for unawaited futures count.
                 gc.collect()
             finally:
                 log.deaf = True
@@ -146,7 +149,7 @@ class _Run:
         return all(role is (Role.MASTER if name in GROUPS else Role.SLAVE) for name, role in roles.items())
 
     def _left(self) -> Iterator[str]:
-        """What brokers have of clients that are all gone."""
+        """The state of clients that brokers still hold after all clients are gone."""
         for name in self._brokers:
             server = self._site.servers[name]
             if server.broker is not None and server.serves:
@@ -156,7 +159,7 @@ class _Run:
 
 
 def _counts(broker: Broker) -> dict[str, int]:
-    """How much a broker has of what only clients cause."""
+    """The numbers of a broker's objects that only clients cause."""
     shared = broker.part(GrpcDoor)._shared
     if shared is None:
         return {}

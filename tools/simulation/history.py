@@ -1,4 +1,4 @@
-"""What happened in a run: messages sent and delivered, who led, faults; and the trace that people read."""
+"""The record of a run: messages sent and delivered, leaders, faults; and the trace for people."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tools.simulation.excuses import Excuses
 from tools.simulation.plan import group_of
 from tools.simulation.traffic import REMADE
 
-# A run that says more than this is wrong already.
+# A run with more lines than this is already wrong.
 MOST_LINES = 20_000
-# When, seconds; who; what.
+# The time in seconds, the actor, the event.
 Line = tuple[float, str, str]
 
 
 class PlannedError(OrbitError):
-    """A handler fails as planned; its log line is no violation."""
+    """A handler's planned failure, whose log line is no violation."""
 
 
 @dataclass(slots=True)
@@ -32,18 +32,18 @@ class Sent:
 
     Attributes:
         kind: plain, ordered, delayed, timer or transaction.
-        at_s: when its send began.
-        acked_s: when it was answered SEND_OK; ``None``: it was not.
-        queue: where it was stored.
+        at_s: the time at which its send began.
+        acked_s: the time of its answer SEND_OK; ``None`` without such an answer.
+        queue: the queue in which it was stored.
         key: the key of an ordered message; messages of one key are in order.
-        delay_s: how long it is to wait.
-        commits: whether its transaction commits; ``None``: no transaction.
-        told_s: when its producer ended the transaction, without a check.
-        recall_s: when its producer began to recall it.
-        recalled_s: when the recall was answered with success.
-        asked: when a broker checked the transaction, and the group of that broker.
-        offset, place: its place in the queue and in the group's log, by the answer to its producer.
-        digest: of its body, keys, tag and property, see :func:`digest_of`.
+        delay_s: its delay.
+        commits: whether its transaction commits; ``None`` if it has no transaction.
+        told_s: the time at which its producer ended the transaction, without a check.
+        recall_s: the time at which its producer began to recall it.
+        recalled_s: the time at which the recall was answered with success.
+        asked: the times at which brokers checked the transaction, each with the broker's group.
+        offset, place: its offset in the queue and its place in the group's log, from the producer's answer.
+        digest: the digest of its body, keys, tag and property, see :func:`digest_of`.
     """
 
     body: bytes
@@ -64,7 +64,7 @@ class Sent:
     digest: bytes = b""
 
 
-# The property that each message of a run has.
+# The property that every message of a run has.
 PROPERTY = "colour"
 
 
@@ -81,13 +81,14 @@ class Delivered:
     """One handling of a message.
 
     Attributes:
-        member: the consumer; one that was started again is another one.
-        queue, offset: where it was stored: of one that came again, a queue of the group's retry topic,
-            under the name of the topic.
-        again: it came again after a failure.
-        ended_s: ``None``: it failed, or its process ended first.
-        settling_s: of a popped one: since when it is no longer out, if what its member told is heard.
-        done_s: when a broker said that it counts as done.
+        member: the consumer; after a restart it counts as a different member.
+        queue, offset: the place where it was stored. For a redelivery, that is a queue of the group's retry
+            topic, with the topic's own name.
+        again: whether this is a redelivery after a failure.
+        ended_s: the end of the handling; ``None`` if it failed, or its process ended first.
+        settling_s: for a popped message, the time from which it is no longer in flight, if its member's call
+            arrives.
+        done_s: the time at which a broker confirmed it as done.
     """
 
     body: bytes
@@ -104,11 +105,11 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """Messages of one queue that a member popped with one call: their bodies by offset.
+    """The messages of one queue that a member popped with one call, as bodies by offset.
 
     Attributes:
-        again: messages that were popped before; their offsets may be those of a retry topic.
-        popped_s: when the broker gave them out, by its clock.
+        again: redelivered messages; their offsets may be those of a retry topic.
+        popped_s: the time at which the broker gave them out, by its clock.
     """
 
     at_s: float
@@ -122,7 +123,9 @@ class Dealt:
 
 @dataclass(slots=True)
 class Moved:
-    """A reset of one queue of a group by an operator; ``done_s``: when its broker said that it is done."""
+    """A reset of one queue of a group by an operator; ``done_s``: the time at which its broker confirmed the
+    reset.
+    """
 
     at_s: float
     queue: MessageQueue
@@ -132,7 +135,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Changed:
-    """A setting of a group by an operator, which these brokers took."""
+    """A change of a group's setting by an operator, which these brokers accepted."""
 
     at_s: float
     value: int
@@ -142,11 +145,11 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A broker group has other permissions of a topic than an operator gave back.
+    """A topic's permissions at a broker group that differ from those that an operator restored.
 
     Attributes:
-        at_s: when that was seen, and all led again.
-        given_s: when all brokers had said that the topic has all of them.
+        at_s: the time at which this was seen, with all masters leading again.
+        given_s: the time at which all brokers had confirmed all permissions.
     """
 
     at_s: float
@@ -158,12 +161,12 @@ class Withheld:
 
 @dataclass(slots=True)
 class Remade:
-    """A topic is deleted and made again.
+    """The deletion and new creation of a topic.
 
     Attributes:
-        at_s: when the first request to delete it was sent; no producer waits for an answer then.
-        deleted_s: when all groups had deleted it.
-        made_s: when all groups had it again, and producers go on.
+        at_s: the time of the first request to delete it; no producer waits for an answer at that time.
+        deleted_s: the time at which all groups had deleted it.
+        made_s: the time at which all groups had it again, and producers continue.
     """
 
     at_s: float
@@ -173,10 +176,10 @@ class Remade:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One record at the end of a run: what a consumer can read.
+    """One record that a consumer can read at the end of a run.
 
     Attributes:
-        place: where it begins in the log of its broker group.
+        place: its begin in the log of its broker group.
     """
 
     body: bytes
@@ -189,10 +192,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A broker goes on with the work of its group: a slave that begins to act, a master that begins to serve.
+    """The moment at which a broker continues the work of its group: a slave begins to act, or a master begins
+    to serve.
 
     Attributes:
-        end: where its log ends: it does not know what the one before it had behind that.
+        end: the end of its log: the broker does not know later records of its predecessor.
     """
 
     at_s: float
@@ -205,8 +209,8 @@ class Violation:
     """A broken promise.
 
     Attributes:
-        checker: who says so.
-        body: the message, if it is about one.
+        checker: the checker that found it.
+        body: the body of the message, if the violation is about one.
     """
 
     checker: str
@@ -221,24 +225,24 @@ class History:
     """The record of one run; times are seconds of the true clock since all brokers served.
 
     Attributes:
-        dealt: the messages that members popped.
+        dealt: the pops of members.
         moves, changes: the actions of an operator.
-        given: when all brokers had said that a topic has all its permissions back, by topic.
-        withheld: where the permissions were lost again.
-        committed: the commits of a group that is moved, with times, by broker group, topic@group and queue.
-        remade: when an operator deleted a topic and made it again.
+        given: by topic, the time at which all brokers had confirmed all its permissions.
+        withheld: the broker groups that lost restored permissions.
+        committed: the commits of the moved group with their times, by broker group, topic@group and queue.
+        remade: the deletions and new creations of a topic by an operator.
         settings: the settings changed by an operator, as the masters have them at the end.
-        stored: at the end, by topic.
+        stored: the records at the end, by topic.
         retried: the messages in the retry topics of groups that pull, at the end, by group.
         dead: the dead letters at the end, by group.
-        roles: which broker took which role when.
-        takeovers: when a slave began to act.
-        shorter: when a master began to take messages with a log that is shorter than its group's has been:
-            what was behind its end had not reached a disk.
+        roles: the changes of roles: time, broker, role.
+        takeovers: the moments at which slaves began to act.
+        shorter: the moments at which a master began to accept messages with a log that is shorter than its
+            group's had been: later records had not reached a disk.
         excuses: what the checkers excused.
-        popping: the groups whose members pop.
-        log_ends: by broker group, where its log ended when it was longer than before, and where it began
-            again shorter.
+        popping: the consumer groups whose members pop.
+        log_ends: by broker group, the times and ends of its log: at each growth, and at each start with a
+            shorter log.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -269,20 +273,20 @@ class History:
         self._told: set[tuple[str, str]] = set()
 
     def now_s(self) -> float:
-        """Seconds since all served; before that below 0."""
+        """Seconds since all servers served; negative before that."""
         return self._clock.monotonic() - self._zero_s
 
     def begin(self) -> None:
-        """All serve: the time of faults and load begins."""
+        """Set the zero of the times: all servers serve, load and faults begin."""
         self._zero_s = self._clock.monotonic()
 
     def note(self, who: str, what: str) -> None:
-        """A line of the trace."""
+        """Add a line to the trace."""
         if len(self._lines) < MOST_LINES:
             self._lines.append((self._clock.monotonic(), who, what))
 
     def violate(self, checker: str, text: str, body: bytes = b"", *, once: str = "") -> None:
-        """A promise is broken. Of those with one ``once`` the first counts."""
+        """Record a broken promise. Of several with the same ``once``, only the first counts."""
         if once:
             if (checker, once) in self._told:
                 return
@@ -292,22 +296,22 @@ class History:
 
     @property
     def remaking(self) -> bool:
-        """Whether a topic is being deleted and made again."""
+        """Whether a topic is being deleted and created again."""
         return bool(self.remade) and self.remade[-1].made_s == inf
 
     @property
     def remade_s(self) -> float:
-        """Since when a topic that is deleted and made again is what it is at the end."""
+        """The time from which the topic that is created again exists as it does at the end."""
         return self.remade[-1].made_s if self.remade else 0.0
 
     @property
     def deletes_s(self) -> float:
-        """Since when some brokers may have deleted a topic."""
+        """The time from which some brokers may have deleted the topic."""
         return self.remade[-1].at_s if self.remade else inf
 
     @property
     def read_before(self) -> dict[tuple[str, str, int], int]:
-        """The highest offset of an old topic that a group got, by group, broker group and queue."""
+        """The highest offset of the deleted topic that a group got, by group, broker group and queue."""
         found: dict[tuple[str, str, int], int] = {}
         got = [(one.at_s, one.group, one.queue, one.offset) for one in self.delivered if not one.again]
         for each in self.dealt:
@@ -320,7 +324,7 @@ class History:
 
     @property
     def reigns(self) -> Iterator[tuple[float, str]]:
-        """When a broker began to lead, or to serve as one that may."""
+        """The times at which a broker began to lead, or to serve as a possible leader."""
         return (
             (at_s, name)
             for at_s, name, role in self.roles
@@ -328,7 +332,7 @@ class History:
         )
 
     def leads_again_s(self, group: str, since_s: float) -> float:
-        """When the master of a group leads again after this time."""
+        """The time at which the master of a group leads again after ``since_s``."""
         return next(
             (at for at, name, role in self.roles if name == group and role is Role.MASTER and at >= since_s),
             inf,
@@ -348,19 +352,19 @@ class History:
         return tuple(found)
 
     def led(self, group: str, at_s: float) -> bool:
-        """Whether the master of a group led then, and was not fenced, as far as it was there."""
+        """Whether the master of a group led at this time and was not fenced, as far as it was running."""
         roles = [role for at, name, role in self.roles if name == group and at <= at_s]
         return not roles or roles[-1] is Role.MASTER
 
     def begins_shorter(self, began: Takeover) -> None:
-        """A master begins to take messages: what its group's log had behind its end is gone."""
+        """A master begins to accept messages: records of its group's log after its end are lost."""
         looks = self.log_ends.get(began.group)
         if looks and began.end < looks[-1][1]:
             self.shorter.append(began)
             looks.append((began.at_s, began.end))
 
     def log_grew(self, group: str, end: int) -> None:
-        """Note the end of a group's log, the highest one so far."""
+        """Record the end of a group's log, the highest one so far."""
         looks = self.log_ends.setdefault(group, [(self.now_s(), 0)])
         if end > looks[-1][1]:
             looks.append((self.now_s(), end))
@@ -368,11 +372,12 @@ class History:
     def forgot(
         self, group: str, known_s: float, place: int | None = None, *, until_s: float | None = None
     ) -> Takeover | None:
-        """Note a master that began to take messages without something that its group's log had.
+        """The first start of a master, after ``known_s``, whose log lacked a record that its group's log had;
+        ``None`` if there was none.
 
         Args:
-            known_s: the log had it then.
-            place: the place in the log; ``None``: not known, but written by ``until_s``.
+            known_s: the log had the record at this time.
+            place: the record's place in the log; ``None`` if it is unknown, but was written by ``until_s``.
         """
         for each in self.shorter:
             if each.group != group or each.at_s < known_s:
@@ -384,15 +389,18 @@ class History:
         return None
 
     def second_of(self, group: str, place: int, before_s: float = inf) -> float:
-        """When a group's log got what it has at this place, or had before a time; to one look of the watch.
+        """The time at which a group's log got the record at this place, or with ``before_s`` the record that
+        it had there before that time; precise to one look of the watch.
 
-        Wall clocks of records are as wrong as the plan makes them.
+        The records' own times are not used, since the plan sets wall clocks wrong.
         """
         looks = reversed(self.log_ends.get(group, []))
         return next((at_s for at_s, end in looks if end <= place and at_s < before_s), -inf)
 
     def seen_s(self, group: str, place: int) -> float:
-        """When a group's log was first seen to have what it has at this place: it was written by then."""
+        """The time at which the record at this place of a group's log was first seen: it was written
+        by then.
+        """
         seen_s = inf
         for at_s, end in reversed(self.log_ends.get(group, [])):
             if end <= place:
@@ -405,7 +413,7 @@ class History:
         return sent
 
     def compare(self, body: bytes, whole: Buffer, properties: Mapping[str, str], where: str) -> None:
-        """Whether a message is as its producer made it."""
+        """Check that a message is as its producer sent it."""
         sent = self.sent.get(body)
         if sent is None or sent.digest != digest_of(whole, properties):
             text = f"{body[:40].decode(errors='replace')} is not as it was sent, {where}"
@@ -423,14 +431,14 @@ class History:
         self.by_group.setdefault(one.group, set()).add(one.body)
 
     def trace(self) -> list[Line]:
-        """All lines in their order, with the whole story of the messages that violations name."""
+        """All lines in order, with all events of the messages that violations name."""
         lines = [(at - self._zero_s, who, what) for at, who, what in self._lines]
         for body in {violation.body: None for violation in self.violations if violation.body}:
             lines += self.story(body)
         return sorted(lines, key=lambda line: line[0])
 
     def story(self, body: bytes) -> Iterator[Line]:
-        """All that happened to one message."""
+        """All events of one message."""
         sent = self.sent.get(body)
         name = body.decode(errors="replace")
         if sent is not None:

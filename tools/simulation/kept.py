@@ -1,4 +1,4 @@
-"""Judges what a broker group keeps of what its master forgets: its slaves may have it, and give it back."""
+"""Judges which data of a broker group survives a loss at its master: slaves may have it, and give it back."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from math import inf
 from tools.simulation.history import History
 from tools.simulation.plan import FORGETS, NAME_SERVERS, Fault, Kind, Plan, group_of
 
-# What was written so long before a machine lost power may not have been synced (flushIntervalCommitLog).
+# Data written this long before a loss of power may not have been synced (flushIntervalCommitLog).
 UNSYNCED_S = 2.0
-# So long after a fault a slave is surely in sync again.
+# This long after a fault a slave is in sync again.
 IN_SYNC_S = 10.0
-# So long after it was written a slave that is in sync has it.
+# This long after a record was written, a slave in sync has it.
 COPIED_S = 0.1
 
-# What keeps the brokers of a group from each other.
+# The kinds of faults that separate the brokers of a group.
 _PARTS = frozenset(Kind) - {Kind.CLOCK, Kind.CLIENT, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.RESET}
 
 
 def may_forget(plan: Plan, history: History, fault: Fault, acked_s: float = inf) -> bool:
-    """Whether the mode lets a master forget for good what this fault takes from it.
+    """Whether, by its mode, a master may permanently lose the data that this fault destroys.
 
     Args:
-        fault: of a master.
-        acked_s: when what it takes was acknowledged; infinity: that is not known.
+        fault: a fault of a master.
+        acked_s: the time at which the data was acknowledged; infinity if it is not known.
     """
     if plan.mode.sync_flush and fault.kind is not Kind.LOSE_DISK:
         return False
@@ -32,9 +32,9 @@ def may_forget(plan: Plan, history: History, fault: Fault, acked_s: float = inf)
 
 
 def unsynced_since_s(plan: Plan, fault: Fault) -> float:
-    """From when on what a broker wrote may not have been on its device when this fault came.
+    """The time from which a broker's writes may not have been on its device when this fault began.
 
-    While its process stood still it synced nothing.
+    A frozen process syncs nothing.
     """
     since_s = fault.at_s - UNSYNCED_S
     for other in sorted(plan.faults, key=lambda each: each.at_s, reverse=True):
@@ -45,13 +45,13 @@ def unsynced_since_s(plan: Plan, fault: Fault) -> float:
 
 
 def _alone(plan: Plan, fault: Fault) -> bool:
-    """Whether no slave may have been in sync before this fault, and its master gone on without them."""
+    """Whether possibly no slave was in sync before this fault, and the master went on without slaves."""
     slaves = plan.mode.slaves(fault.target)
     return all(_disturbed(plan, fault, slave, fault.at_s - IN_SYNC_S, fault.end_s) for slave in slaves)
 
 
 def _disturbed(plan: Plan, fault: Fault, slave: str, begin_s: float, end_s: float) -> bool:
-    """Whether another fault met this slave or its master in this time."""
+    """Whether another fault hit this slave or its master in this time."""
     return any(
         other is not fault
         and _meets(other, fault.target, slave)
@@ -62,22 +62,22 @@ def _disturbed(plan: Plan, fault: Fault, slave: str, begin_s: float, end_s: floa
 
 
 def _meets(fault: Fault, master: str, slave: str) -> bool:
-    """Whether a fault is about one of the two; one between the master and another slave is not."""
+    """Whether a fault concerns one of the two; a fault between the master and another slave does not."""
     if fault.other and {group_of(name) for name in fault.machines} == {master}:
         return slave in fault.machines
     return bool({master, slave} & set(fault.machines))
 
 
 def _reaches(fault: Fault, master: str, slave: str) -> bool:
-    """Whether a fault is about one of the two, or a name server, which shows them each other."""
+    """Whether a fault concerns one of the two, or a name server, through which they find each other."""
     return _meets(fault, master, slave) or fault.target in NAME_SERVERS or fault.other in NAME_SERVERS
 
 
 def _given_back(plan: Plan, history: History, fault: Fault, acked_s: float) -> bool:
-    """Whether the slaves of the group could give back what its master has lost.
+    """Whether the slaves of the group could give back the data that its master lost.
 
-    That is on one slave at least, and nobody said on which: so either all of them could, or one that was in
-    sync when it was acknowledged, and has it soon, whoever else has it.
+    The data is on at least one slave, but it is unknown on which. So either all slaves could give it back, or
+    one that was in sync at the acknowledgement could, which has the data soon in any case.
     """
     slaves = plan.mode.slaves(fault.target)
     able = [
@@ -93,7 +93,7 @@ def _given_back(plan: Plan, history: History, fault: Fault, acked_s: float) -> b
 
 
 def _gives(plan: Plan, history: History, fault: Fault, slave: str) -> bool:
-    """Whether this slave could give back what it has."""
+    """Whether this slave could give back its data."""
     back_s = history.leads_again_s(fault.target, fault.end_s)
     for other in plan.faults:
         if other is fault:
@@ -107,9 +107,9 @@ def _gives(plan: Plan, history: History, fault: Fault, slave: str) -> bool:
 
 
 def _lost_before(plan: Plan, fault: Fault, slave: str, acked_s: float) -> bool:
-    """Whether this slave had lost it before the master lost its disk, and may not have copied it again.
+    """Whether this slave had lost the data before the master lost its disk, and may not have copied it again.
 
-    What loses less than a disk takes from a master nothing that is so old, see :func:`unsynced_since_s`.
+    Only the loss of a disk destroys data that is this old, see :func:`unsynced_since_s`.
     """
     if fault.kind is not Kind.LOSE_DISK or plan.mode.sync_flush:
         return False
@@ -124,7 +124,7 @@ def _lost_before(plan: Plan, fault: Fault, slave: str, acked_s: float) -> bool:
 
 
 def _copies_again(plan: Plan, fault: Fault, slave: str, free_s: float) -> bool:
-    """Whether nothing comes between master and slave for so long that the slave is surely in sync."""
+    """Whether master and slave are undisturbed for long enough to bring the slave in sync."""
     for other in sorted(plan.faults, key=lambda each: each.at_s):
         if other is fault or not _reaches(other, fault.target, slave):
             continue

@@ -1,4 +1,4 @@
-"""The clients of a machine: begun, killed, closed as on SIGTERM, and begun again."""
+"""The clients of each machine: started, killed, closed as on SIGTERM, and started again."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from tools.simulation.history import History
 from tools.simulation.site import Site
 
-# Clients that close beside brokers that do not answer wait for some time-outs.
+# Clients that close while brokers do not answer wait for some timeouts.
 CLOSE_LIMIT_S = 60.0
 LOOK_S = 0.05
 
 
 class Lives(ABC):
-    """The clients of each machine; those that begin again are a new life."""
+    """The clients of each machine; each start is a new life."""
 
     def __init__(self, site: Site, history: History) -> None:
         self._site = site
         self._history = history
         self._lives = 0
-        # Which life of each machine's clients goes on.
+        # The number of each machine's running life.
         self._current: dict[str, str] = {}
         self._work: dict[str, asyncio.Task[None]] = {}
 
     @abstractmethod
     def _work_of(self, machine: str, life: str) -> Coroutine[Any, Any, None]:
-        """What the clients of a machine do until they are closed."""
+        """The work of a machine's clients until they are closed."""
 
     def begin(self, machine: str) -> None:
         """Start the clients of one machine."""
@@ -44,20 +44,22 @@ class Lives(ABC):
             self._history.violate("nothing crashes", f"{life} ends: {error!r}")
 
     def kill(self, machine: str) -> bool:
-        """The clients of a machine end at once; whether there were any."""
+        """End the clients of a machine at once; returns whether any were running."""
         if self._current.pop(machine, None) is None:
             return False
         self._site.kill(machine)
         return True
 
     async def leave(self, machine: str) -> bool:
-        """The clients of a machine close, as on SIGTERM, and its process ends; whether there were any."""
+        """Close the clients of a machine, as on SIGTERM, and end its process; returns whether any were
+        running.
+        """
         life = self._current.get(machine)
         if life is None:
             return False
         task = self._work[machine]
         task.cancel()
-        # A process that is killed meanwhile never ends its work.
+        # The work of a process that is killed meanwhile never ends.
         limit = self._site.clock.monotonic() + CLOSE_LIMIT_S
         while not task.done() and self._current.get(machine) == life:
             if self._site.clock.monotonic() > limit:

@@ -1,4 +1,6 @@
-"""The clients of a run: producers of each kind, and consumer groups of each kind that note what they get."""
+"""The clients of a run: producers of each kind, and consumer groups of each kind that record their
+deliveries.
+"""
 
 from __future__ import annotations
 
@@ -54,28 +56,28 @@ PRODUCERS = "producers"
 CONSUMERS = ("consumers-1", "consumers-2")
 LEVEL_SECONDS = [float(text.removesuffix("s")) for text in LEVELS.split()]
 LONGEST_TIMER_S = 9.0
-# What is sent when all faults are over waits no longer: nothing happens to it meanwhile.
+# Longest delay of messages sent after all faults: nothing happens to them meanwhile.
 LONGEST_CALM_S = 2.0
 POP_INVISIBLE_S = 6.0
-# What a member that pops does with a message that fails: it says so, or lets the time run out.
+# The delay that a popping member sets for a failed message, unless it lets the invisible time run out.
 RETRY_S = 1.0
 TIMEOUT_S = 2
 PAUSE_S = 0.2
-# What is behind it in a body makes it longer.
+# The byte in a body before its filler.
 FILLED = b" "
-# How many messages are sent in one request, and how many timers for one time.
+# The number of messages in one request, and the number of timers for the same time.
 BATCHES = (1, 1, 1, 3)
 AT_ONCE = (1, 2, 4)
-# How much is behind a body: of all sizes, so that records lie across the borders of log files and pieces.
+# The sizes of fillers: chosen so that records lie across the borders of log files and of replicated pieces.
 FILLERS: Sequence[int] = (0, 0, 10, 100, 3000, 9000)
-# What fills a log file in a second or two.
+# Fillers that fill a log file within a second or two.
 LARGE_FILLERS: Sequence[int] = (0, 1000, 9000, 20_000)
-# Timers are taken back while they wait for so long at least.
+# Timers are recalled only if they wait at least this long.
 RECALL_S = 1.5
-# How many of the timers are for a whole second.
+# The share of timers whose delivery time is a whole second.
 WHOLE_SECONDS = 0.4
-# One in so many messages fails at its first handling, and comes again; of a push group one in so many fails
-# each time, one of a group that pops is rejected: these become dead letters.
+# One message in this many fails at its first handling and is delivered again. One in ``DIES_ONE_IN`` fails
+# every time in a push group and is rejected in a popping group: these become dead letters.
 FAILS_ONE_IN = 17
 DIES_ONE_IN = 37
 MOST_REDELIVERIES = 1
@@ -87,7 +89,7 @@ def fails_first(body: bytes) -> bool:
 
 
 def dies(body: bytes) -> bool:
-    """Whether a message becomes a dead letter, of the groups that have some."""
+    """Whether a message becomes a dead letter, in groups that have dead letters."""
     return sum(body) % DIES_ONE_IN == 0
 
 
@@ -102,30 +104,30 @@ class Load(Lives):
         self._moved_pops = moved_pops
         self._number = 0
         self._stopped = False
-        # What sends, of the life of the producers that goes on.
+        # The sending tasks of the present life of the producers.
         self._sending: list[asyncio.Task[None]] = []
         self._longest_s = LONGEST_TIMER_S
         self._fillers = FILLERS
-        # Timers that wait, by the handles with which they are taken back.
+        # Waiting timers, by their recall handles.
         self._handles: dict[str, Sent] = {}
-        # Who handles messages of an ordered group now, by queue.
+        # The deliveries of ordered groups that are being handled, by queue.
         self._busy: dict[MessageQueue, Delivered] = {}
-        # Whether a member of an ordered group counts on its lock of a queue.
+        # For each member of an ordered group, whether it relies on its lock of a queue.
         self._holds: dict[str, Callable[[MessageQueue], bool]] = {}
 
     def _work_of(self, machine: str, life: str) -> Coroutine[Any, Any, None]:
         return self._producers() if machine == PRODUCERS else self._consumers(machine, life)
 
     def calm(self) -> None:
-        """No fault comes any more: what is sent from now on is not delayed for long."""
+        """After the last fault: messages sent from here on are not delayed for long."""
         self._longest_s = LONGEST_CALM_S
 
     def fill(self) -> None:
-        """Messages are to expire: many of them are large, and none waits for long."""
+        """Messages have to expire: many of them become large, and none is delayed for long."""
         self._fillers, self._longest_s = LARGE_FILLERS, LONGEST_CALM_S
 
     async def stop(self) -> None:
-        """No producer sends anything more; returns when what is on its way is answered."""
+        """Stop all sends; returns when the sends in flight are answered."""
         self._stopped = True
         await asyncio.wait(self._sending, timeout=CLOSE_LIMIT_S)
 
@@ -160,7 +162,7 @@ class Load(Lives):
             group.create_task(self._stay())
 
     async def _stay(self) -> None:
-        """Producers of transactions are asked as long as they are there."""
+        """Keep the producers of transactions running: they have to answer checks."""
         await asyncio.get_running_loop().create_future()
 
     async def _keep(self, runtime: Runtime, pause_s: float, send: Callable[[], Awaitable[None]]) -> None:
@@ -181,7 +183,7 @@ class Load(Lives):
         return self._history.send(Sent(body, topic, kind, self._history.now_s(), key=key, delay_s=delay_s))
 
     def _acknowledged(self, sent: Sent, result: SendResult, number: int = 0) -> None:
-        """Note an answer; ``number``: the message's number in a batch."""
+        """Record an answer; ``number``: the message's index in its batch."""
         sent.queue, sent.offset = result.queue, result.queue_offset + number
         sent.place = parse_offset_message_id(result.offset_message_id.split(",")[number])[2]
         if result.status is SendStatus.SEND_OK:
@@ -196,7 +198,7 @@ class Load(Lives):
         delay_s: float | None = None,
         deliver_at: datetime | None = None,
     ) -> Message:
-        """The message to send; some have a tag."""
+        """The message to send; some messages have a tag."""
         name = sent.body.decode()
         message = Message(
             sent.topic,
@@ -212,7 +214,7 @@ class Load(Lives):
         return message
 
     async def _plain(self, producer: Producer) -> None:
-        """One message, or a batch."""
+        """Send one message, or a batch."""
         several = [self._sent("plain", PLAIN) for _ in range(self._dice.choice(BATCHES))]
         messages = [self._message(sent, self._filler()) for sent in several]
         if len(messages) == 1:
@@ -249,14 +251,15 @@ class Load(Lives):
         self._waits(sent, await producer.send(self._message(sent, delay_s=delay_s)))
 
     async def _at_a_whole_second(self, producer: Producer, most_s: float) -> None:
-        """Some messages for the same time, as people set it."""
+        """Send some timers for the same whole second, as people often choose it."""
         clock = self._site.machines[PRODUCERS].runtime.clock
         due_ms = clock.now_ms() + round(most_s * 1000)
         due_ms -= due_ms % 1000
         for _ in range(self._dice.choice(AT_ONCE)):
             if self._stopped:
                 return
-            delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)  # a past time is delivered at once
+            # a timer for a past time is delivered at once
+            delay_s = max(0.0, (due_ms - clock.now_ms()) / 1000)
             sent = self._sent("timer", LATER, delay_s=delay_s)
             self._waits(sent, await producer.send(self._message(sent, deliver_at=instant(due_ms))))
 
@@ -266,7 +269,7 @@ class Load(Lives):
             self._handles[result.recall_handle] = sent
 
     async def _recall(self, producer: Producer) -> None:
-        """Take one of the messages back that wait for their time."""
+        """Recall one of the waiting timers."""
         now_s = self._history.now_s()
         self._handles = {
             handle: sent
@@ -299,7 +302,7 @@ class Load(Lives):
         return TransactionState.COMMIT if sent.commits else TransactionState.ROLLBACK
 
     def _group_at(self, message: ReceivedMessage) -> str:
-        """The broker group that has a half message."""
+        """The broker group that stores a half message."""
         return group_of(self._site.names[message.store_host.partition(":")[0]])
 
     # -- consumers -------------------------------------------------------------------------------------
@@ -315,7 +318,7 @@ class Load(Lives):
         return group in POPPING_GROUPS or (group == MOVED_GROUP and self._moved_pops)
 
     async def _until_started(self, life: str, consume: Callable[[], Awaitable[None]]) -> None:
-        """What cannot start, because nobody answers, is started again."""
+        """Start a consumer again if its start failed because no server answered."""
         while True:
             try:
                 await consume()
@@ -413,7 +416,7 @@ class Load(Lives):
             self._history.dealt.append(Dealt(now_s, group, member, queue, bodies, again, popped_s))
 
     def _popped_s(self, message: ReceivedMessage) -> float:
-        """When a broker gave a popped message out, by its clock."""
+        """The time at which a broker gave a popped message out, by the broker's clock."""
         clock = self._site.machines[message.broker_name].runtime.clock
         receipt = ExtraInfo.decode(message.properties[property_names.POP_CK])
         return self._history.now_s() - (clock.now_ms() - receipt.pop_time) / 1000
@@ -426,15 +429,16 @@ class Load(Lives):
         if dies(one.body):
             done = await consumer.reject(message)
         elif not one.again and fails_first(one.body):
-            # In order all of the queue waits until the time has run out: longer than messages may be kept.
+            # In an ordered group the whole queue waits until the invisible time has run out, which is longer
+            # than messages may be kept.
             if sum(one.body) % 2 or group == FIFO_GROUP:
-                one.settling_s += RETRY_S  # until then nothing behind it is dealt out in order
+                one.settling_s += RETRY_S  # until then no later message of the queue may be given out
                 await consumer.retry(message, delay=RETRY_S)
             else:
                 one.settling_s = None
             return
         else:
-            # Handled: an acknowledgement counts also if this process ends before it is answered.
+            # Handled: an acknowledgement counts even if this process ends before the answer.
             self._history.done(one)
             done = await consumer.ack(message)
         if done is Settled.DONE:

@@ -23,7 +23,7 @@ class Verdict:
     Attributes:
         violations: a line for each broken promise.
         failure: the error, if the run itself failed.
-        excuses: what the checkers excused, by rule.
+        excuses: the checkers' excuses, by rule.
         differences: see ``Outcome``.
     """
 
@@ -46,17 +46,17 @@ class Verdict:
 
 
 def plan_of(seed: int, kinds: Sequence[Kind], *, grpc: bool = False) -> Plan:
-    """The plan of a seed; ``grpc``: with gRPC clients instead of all others."""
+    """The plan of a seed; with ``grpc`` for a run in which all clients speak gRPC."""
     return make_grpc_plan(seed, kinds) if grpc else make_plan(seed, kinds)
 
 
 def run_plan(plan: Plan, *, shadow: bool = False) -> Outcome:
-    """Run a plan of either kind."""
+    """Run a plan, with or without gRPC clients."""
     return simulate_grpc(plan) if plan.mode == GRPC else simulate(plan, shadow=shadow)
 
 
 def run_seed(seed: int, kinds: Sequence[Kind], *, shadow: bool = False, grpc: bool = False) -> Verdict:
-    """One seed; whatever goes wrong is part of the verdict."""
+    """Run one seed; an error of the run is part of the verdict."""
     plan = plan_of(seed, kinds, grpc=grpc)
     try:
         outcome = run_plan(plan, shadow=shadow)
@@ -85,5 +85,5 @@ def run_seeds(
     shadow: bool = False,
     grpc: bool = False,
 ) -> Iterator[Verdict]:
-    """Many seeds, in the order in which they end."""
+    """Run many seeds; yields the verdicts in the order in which the runs end."""
     return in_processes(partial(run_seed, kinds=tuple(kinds), shadow=shadow, grpc=grpc), seeds, processes)

@@ -1,4 +1,6 @@
-"""Judges what an operator did: a reset is done once, settings are kept, what is deleted stays away."""
+"""Judges the results of an operator's work: a reset is done once, settings are kept, deleted messages stay
+away.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,25 @@ from tools.simulation.plan import NAME_SERVERS, SLOWEST_LINK_S, Kind, Plan
 from tools.simulation.pops import may_be_unknown
 from tools.simulation.traffic import MOVED_GROUP, PLAIN, REMADE
 
-# Within this time a member of the group asks for its offset, and gets that of the reset.
+# Within this time a member of the group requests its offset, and gets the reset's.
 TAKEN_S = 3.0
 # The faults that can delay a commit.
 _HOLDS = frozenset({Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.CUT, Kind.ONE_WAY, Kind.ISOLATE})
-# What was committed so long before counts for who takes a queue over.
+# A commit counts for the next owner of a queue if it is at least this old.
 COUNTS_S = 1.0
 
 
 def moved(plan: Plan, history: History) -> None:
-    """A group that was moved back gets all from there again, once."""
+    """A group that was moved back gets all messages from the new offset again, once."""
     got: dict[tuple[str, int, int], list[Delivered]] = {}
-    # What a member that pops was dealt in an answer that got lost comes from the retry topic only.
+    # A message whose pop was not answered is delivered again only from the retry topic.
     again: dict[bytes, float] = {}
     for one in history.delivered:
         if one.group == MOVED_GROUP and one.queue.topic == PLAIN and one.again:
             again[one.body] = one.at_s
         elif one.group == MOVED_GROUP and one.queue.topic == PLAIN:
             got.setdefault((one.queue.broker_name, one.queue.queue_id, one.offset), []).append(one)
-    # A member that pops may leave the rest of what it was dealt to come again.
+    # A popping member may leave the rest of its messages to be delivered again.
     dealt: dict[tuple[str, int, int], float] = {}
     for each in history.dealt:
         if each.group == MOVED_GROUP and each.queue.topic == PLAIN:
@@ -42,7 +44,8 @@ def moved(plan: Plan, history: History) -> None:
         for record in behind:
             place = (record.broker, record.queue_id, record.offset)
             came_s = [one.at_s for one in got.get(place, ())]
-            # A copy in the retry topic is of a delivery after the move, if all before it were done before it.
+            # A copy in the retry topic is from a delivery after the move, if all earlier deliveries were done
+            # before it.
             if all(_was_done(one, move.at_s) for one in got.get(place, ()) if one.at_s < move.at_s):
                 came_s.append(again.get(record.body, -inf))
             wrong = max([dealt.get(place, -inf), *came_s]) < move.at_s
@@ -69,7 +72,7 @@ def _was_done(one: Delivered, at_s: float) -> bool:
 
 
 def _late_commit(plan: Plan, at_s: float, done_s: float) -> str:
-    """Why a member's commit from before a move may arrive after it, when another member has the queue.
+    """Why a member's commit from before a move may arrive after it, although another member has the queue.
 
     A slow link delays the commit, and a commit does not name its member.
     """
@@ -84,7 +87,7 @@ def _late_commit(plan: Plan, at_s: float, done_s: float) -> str:
 
 
 def _told_twice(plan: Plan, history: History, move: Moved, record: Stored, got: list[Delivered]) -> None:
-    """Whether the group went back once more, though it had committed what is behind the place."""
+    """Check that the group did not go back once more after it had committed offsets beyond the place."""
     assert move.done_s is not None
     later = [other.at_s for other in history.moves if other.queue == move.queue and other.at_s > move.at_s]
     until_s = min(later, default=history.now_s())
@@ -109,7 +112,9 @@ def _told_twice(plan: Plan, history: History, move: Moved, record: Stored, got: 
 
 
 def _dealt_s(history: History, one: Delivered) -> float:
-    """When a member got a message that it handled: a popped one may have been with it for a while."""
+    """The time at which a member got a message that it handled; it may have held a popped message for a
+    while.
+    """
     return max(
         (
             each.at_s
@@ -134,7 +139,7 @@ def _named(move: Moved) -> str:
 
 
 def settings(plan: Plan, history: History) -> None:
-    """What the brokers took of an operator is there at the end."""
+    """Settings that brokers accepted from an operator are kept at the end."""
     for group, value in history.settings.items():
         for change in history.changes:
             if change.done_s is None or group not in change.brokers:
@@ -152,12 +157,12 @@ def settings(plan: Plan, history: History) -> None:
 
 
 def deleted(plan: Plan, history: History) -> None:
-    """What was in a topic that is deleted does not come back when it is made again."""
+    """Messages of a deleted topic do not come back when the topic is created again."""
     for remade in history.remade:
         for record in history.stored.get(REMADE, ()):
             sent, subject = history.sent.get(record.body), (record.broker, record.place)
             if sent is None:
-                continue  # a message that nobody sent is a broken promise of its own
+                continue  # a message that was never sent is a broken promise of its own
             wrong = sent.at_s < remade.at_s
             late = wrong and _came_late(history, sent, record, remade)
             if history.excuses.covers("late send", subject, NO_FAULT if late else ""):
@@ -171,10 +176,11 @@ def deleted(plan: Plan, history: History) -> None:
 
 
 def _came_late(history: History, sent: Sent, record: Stored, remade: Remade) -> bool:
-    """Whether a message was on its way while its topic was deleted, and is a message of the new one.
+    """Whether a message was in flight while its topic was deleted, so that it belongs to the new topic.
 
-    The network may hold a request for longer than its producer waits, and nobody can take it back then (seed
-    5866). What was answered, or is where the log had got before, was in the old topic.
+    The network may hold a request for longer than its producer waits, and the request cannot be withdrawn
+    (seed 5866). A message that was answered, or is stored before the log's end at the deletion, was in the
+    old topic.
     """
     return sent.queue is None and history.seen_s(record.broker, record.place) > remade.at_s
 
@@ -182,9 +188,9 @@ def _came_late(history: History, sent: Sent, record: Stored, remade: Remade) -> 
 def gone_with_a_topic(
     plan: Plan, history: History, group: str, broker: str, queue_id: int, offset: int
 ) -> str:
-    """Why a consumer group may skip a message of a topic that was made again (CR-25).
+    """Why a consumer group may skip a message of a topic that was created again (CR-25).
 
-    It had read the queue of the old topic to behind this offset, and the deletion may not have reached a
+    The group had read the old topic's queue beyond this offset, and the deletion may not have reached a
     consumer, a broker or a name server.
     """
     if offset > history.read_before.get((group, broker, queue_id), -1):

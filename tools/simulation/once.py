@@ -1,6 +1,6 @@
-"""Judges that members of push groups handle each message once, unless a fault met its queue or a member.
+"""Judges that members of push groups handle each message once, unless a fault hit its queue or a member.
 
-A failed message comes again as another message; it does not count.
+A failed message is redelivered as a different message and does not count.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from tools.simulation.load import CONSUMERS
 from tools.simulation.plan import NAME_SERVERS, Fault, Kind, Plan
 from tools.simulation.traffic import ORDERED_GROUP, PUSH_GROUP
 
-# A member commits what it has handled every five seconds, and when it gives a queue up. While two members
-# have the queue the last commit wins, for another five seconds.
+# A member commits every five seconds, and when it gives a queue up. While two members have the queue, the
+# last commit wins, for another five seconds.
 UNCOMMITTED_S = 10.5
-# A fault this long before a message was handled may have kept its commit from the broker.
+# A fault at most this long before a message was handled may have kept its commit from the broker.
 BEFORE_S = 1.0
-# Until then members join, and queues move between them.
+# Until this time members join, and queues move between them.
 JOINED_S = 2.0
-# Within this time all members have seen that a broker is gone or back.
+# Within this time all members have noticed that a broker is gone or back.
 ROUTES_S = 10.0
-# Faults by which a broker may end, or another one of its group take over.
+# Kinds of faults by which a broker may end, or another broker of its group may take over.
 _ENDS = frozenset(Kind) - {Kind.RESET, Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.SLOW_DISK, Kind.CLOCK}
 
 
 def handled_again(plan: Plan, history: History) -> None:
-    """A message is handled again only if it was not committed and its queue changed member or broker."""
+    """A message is handled again only if its first handling was not committed, and its queue changed member
+    or broker.
+    """
     last: dict[tuple[str, bytes], Delivered] = {}
     for one in history.delivered:
         if one.group not in (PUSH_GROUP, ORDERED_GROUP) or one.again:
@@ -55,7 +57,8 @@ def _why_again(plan: Plan, before: Delivered, one: Delivered) -> str:
         return ""
     if moves and before.at_s < JOINED_S:
         return "members join"
-    # Queues move between members, and back, when members see that a broker of another group is gone or back.
+    # Queues move between members, and back, when members notice that a broker of another group is gone or
+    # back.
     servers = {*plan.mode.brokers, *NAME_SERVERS}.difference(owners)
     return "queue moves" if _met(plan, servers, since_s - ROUTES_S, one.at_s) else ""
 

@@ -1,5 +1,6 @@
-"""What an operator does while a run lasts: a consumer group is moved back, its settings change, a
-topic is deleted and made again, permissions are taken and given back."""
+"""An operator's actions during a run: moves a consumer group back, changes its settings, deletes and creates
+a topic, removes and restores permissions.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +26,23 @@ if TYPE_CHECKING:
     from orbitmq.admin import Move
 
 PAUSE_S = (0.5, 3.0)
-# How far back a group is moved.
+# How far back a group is moved: messages, and seconds.
 MOST_BACK, MOST_BACK_S = 12, 4.0
 MOST_QUEUES = 4
-# Each so many times settings change.
+# Settings change once every so many rounds.
 CHANGES_EACH = 3
 TIMEOUT_S = 2.0
 PERMITTED = (ORDERED, LATER, TRADES)
 PERMITS_EACH_S, PERMITS_FOR_S = (1.0, 6.0), (0.1, 3.0)
-# So long after its producers were stopped none of them waits for an answer any more.
+# This long after the producers were stopped, none of them waits for an answer.
 STOPPED_S = 2.5
 AGAIN_S, MOST_TRIES = 1.0, 200
 
 
 class Operator:
-    """One person at a machine of their own, which no fault ends.
+    """The operator, on a machine of its own, which no fault hits.
 
-    A topic gets more queues, unless messages expire: consumers see them up to 30 s later.
+    A topic gets more queues, unless messages expire: consumers notice new queues up to 30 s later.
     """
 
     def __init__(self, site: Site, history: History, dice: Random, mode: Mode) -> None:
@@ -53,10 +54,10 @@ class Operator:
         self._permits = mode.permits
         self._stopped = False
         self._work: list[asyncio.Task[None]] = []
-        self._value = 15  # minutes, the default of RocketMQ
+        self._value = 15  # minutes, RocketMQ's default
 
     def begin(self) -> None:
-        """All serve: the work begins."""
+        """Start the work, when all servers serve."""
         machine = self._site.machines[OPERATOR]
         work = {MOVED_GROUP: self._run, REMADE: self._remake}
         self._work = [machine.begin(each()) for about, each in work.items() if about not in self._absent]
@@ -64,7 +65,7 @@ class Operator:
             self._work.append(machine.begin(self._permit()))
 
     async def stop(self) -> None:
-        """Nothing more is changed; returns when what is on its way is answered."""
+        """Stop all changes; returns when the requests in flight are answered."""
         self._stopped = True
         await asyncio.gather(*self._work)
 
@@ -86,7 +87,7 @@ class Operator:
     async def _move(self, admin: Admin) -> None:
         for move in await self._moves(admin):
             if move.before is None or move.to >= move.before:
-                continue  # what a group skips it never handles
+                continue  # a group never handles messages that it skips
             moved = Moved(self._history.now_s(), move.queue, move.to)
             self._history.moves.append(moved)
             self._history.note(
@@ -110,7 +111,7 @@ class Operator:
         return (await groups.plan(MOVED_GROUP, targets)).whole()
 
     async def _change(self, admin: Admin) -> None:
-        """Numbers that only grow."""
+        """Change settings, whose values only grow."""
         if self._queues < MOST_QUEUES and self._dice.random() < 0.3:
             await admin.topics.create(PLAIN, queues=self._queues + 1)
             self._queues += 1
@@ -123,7 +124,7 @@ class Operator:
         changed.done_s = self._history.now_s()
 
     async def _permit(self) -> None:
-        """Take a permission from a topic, and give it back."""
+        """Remove a permission from a topic, and restore it."""
         async with self._admin() as admin:
             while not self._stopped:
                 await self._site.clock.sleep(self._dice.uniform(*PERMITS_EACH_S))
@@ -139,9 +140,10 @@ class Operator:
         self._history.note(OPERATOR, f"topic {topic} has all its permissions")
 
     async def give_back(self) -> None:
-        """All lead again: permissions that a broker has forgotten are noted, and given back once more.
+        """When all masters lead again: record permissions that a broker has forgotten, and restore them once
+        more.
 
-        Nobody could read the topic otherwise, or send to it.
+        Otherwise no client could read the topic, or send to it.
         """
         history, forgotten = self._history, dict[str, None]()
         for group in GROUPS:
@@ -164,7 +166,7 @@ class Operator:
                 self._given(topic)
 
     async def _remake(self) -> None:
-        """Delete a topic whose producers were stopped, make it again, and let them go on."""
+        """Delete a topic whose producers were stopped, create it again, and let the producers continue."""
         history, clock = self._history, self._site.clock
         await clock.sleep(self._dice.uniform(0.0, LOAD_S))
         remade = Remade(history.now_s())
@@ -182,7 +184,7 @@ class Operator:
         history.note(OPERATOR, f"topic {REMADE} is made again")
 
     async def _until_all(self, ask: Callable[[], Awaitable[Sequence[str]]]) -> None:
-        """Ask until the masters of all groups were asked and none refused."""
+        """Repeat a request until the masters of all groups have answered it without a refusal."""
         for _ in range(MOST_TRIES):
             try:
                 if set(await ask()) == set(GROUPS):

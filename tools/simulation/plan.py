@@ -1,4 +1,4 @@
-"""What one seed does: the mode of the brokers and the faults, each with its time. No I/O."""
+"""The plan of a seed: the mode of the brokers and the faults, each with its time. No I/O."""
 
 from __future__ import annotations
 
@@ -18,58 +18,61 @@ BROKERS = ("broker-a", "broker-a-1", "broker-b", "broker-b-1")
 NAME_SERVERS = ("nameserver", "nameserver-1")
 CLIENTS = ("producers", "consumers-1", "consumers-2")
 OPERATOR = "operator"
-# Faults begin in this time, seconds after all serve; the last one may end a little later.
+# Faults begin within this time after all servers serve; the last one may end a little later.
 LOAD_S = 14.0
 MOST_FAULTS = 7
 LONGEST_S = 10.0
-# A fault that meets another one begins so long after it at most, while that lasts.
+# A fault that meets another one begins at most this long after the other's begin, while the other lasts.
 MEETS_S = 4.0
 MOST_SKEW_MS = 3000
-# So long what passes a slow link is on its way, also when the link is as before meanwhile.
+# The longest time that data on a slow link takes, even if the link recovers meanwhile.
 SLOWEST_LINK_S = 0.8
-# How far clocks are apart from the beginning: in most runs not at all.
+# How far clocks differ from the beginning; in most runs not at all.
 APART_MS = (0, 0, 0, 20, 1000)
-# With ``rolls``, timers of at least this are stored again on their way: the shortest window has 60 slots.
+# With ``rolls``, timers of at least this delay are stored again while they wait: the shortest window has 60
+# slots.
 ROLLS_S, ROLLS_SLOT_MS = 6.0, 100
-# What a quorum does when a slave is not in sync: mostly it refuses, else it goes on with the master alone.
+# What a quorum does if a slave is not in sync: usually it refuses, otherwise it continues with the master
+# alone.
 NEEDS = ("", "", "enableAutoInSyncReplicas", "allAckInSyncStateSet")
 STRICT_LOCKS = 0.25
 EXPIRES, CHANGES, PERMITS = 0.25, 0.25, 0.25
-# Of quorums of groups of three: in how many of the runs all three have what is acknowledged.
+# The share of runs with a quorum and groups of three in which all three brokers have acknowledged messages.
 ALL_THREE = 0.3
-# How many of the runs have a second slave in each group; they have so many faults more at most.
+# The share of runs with a second slave in each group; such runs have up to this many more faults.
 THREE_REPLICAS = 1 / 3
 MOST_MORE_FAULTS = 3
-# So many of the faults of clients kill them.
+# The share of client faults that kill the clients.
 HARD = 0.6
-# A fault comes so many steps of the event loop after its moment: at any await.
+# A fault begins up to this many steps of the event loop after its time: at any await.
 MOST_STEPS = 60
 
 
 class Kind(Enum):
     """The kinds of faults; the values are the words of ``python -m tools.simulation --faults``."""
 
-    KILL = "kill"  # a process ends at any await; what it wrote stays
-    POWER = "power"  # a machine loses power: what was not synced goes, or comes torn
-    LOSE_DISK = "lose-disk"  # a machine loses power and its disk; only once, and only where a quorum has all
+    KILL = "kill"  # a process ends at any await; its writes stay
+    POWER = "power"  # a machine loses power: unsynced writes are lost or torn
+    # a machine loses power and its disk; at most once, and only if a quorum has all messages
+    LOSE_DISK = "lose-disk"
     STOP = "stop"  # a clean stop
-    FREEZE = "freeze"  # a process stands still, then goes on
-    CUT = "cut"  # two machines do not reach each other
+    FREEZE = "freeze"  # a process freezes, then continues
+    CUT = "cut"  # two machines cannot reach each other
     ONE_WAY = "one-way"  # nothing passes from one machine to another
-    ISOLATE = "isolate"  # one machine reaches nobody
+    ISOLATE = "isolate"  # one machine cannot reach any other
     RESET = "reset"  # all connections of a machine are reset
-    SLOW_LINK = "slow-link"  # all that leaves or reaches a machine takes long
-    FLAKY_LINK = "flaky-link"  # that, and all its connections are reset again and again
+    SLOW_LINK = "slow-link"  # everything that leaves or reaches a machine takes long
+    FLAKY_LINK = "flaky-link"  # a slow link whose connections are also reset again and again
     SLOW_DISK = "slow-disk"  # each operation of a disk takes long
     FAIL_DISK = "fail-disk"  # some operations of a disk fail
     CLOCK = "clock"  # the wall clock of a machine steps, and stays wrong or steps back
-    NAME_SERVER = "name-server"  # a name server is killed and starts again without what it knew
-    CLIENT = "client"  # the clients of a machine are killed or close, and begin again
+    NAME_SERVER = "name-server"  # a name server is killed and starts again without its tables
+    CLIENT = "client"  # the clients of a machine are killed or closed, and started again
 
 
-# What takes from a broker what it had.
+# Kinds of faults that destroy data of a broker.
 FORGETS = frozenset({Kind.POWER, Kind.LOSE_DISK, Kind.FAIL_DISK})
-# What others are to meet: they last longer.
+# Kinds of faults that other faults are meant to meet: these last longer.
 CONDITIONS = frozenset({Kind.SLOW_LINK, Kind.FLAKY_LINK, Kind.SLOW_DISK, Kind.CLOCK})
 
 
@@ -81,15 +84,15 @@ class Mode:
         name_servers: one or two.
         quorum: an acknowledged message is on two brokers (SYNC_MASTER, inSyncReplicas=2).
         sync_flush: an acknowledged message is on the master's device (SYNC_FLUSH).
-        apart_ms: how far the wall clocks of two machines are apart from the beginning, at most.
-        rolls: timers that wait for long are stored again on their way (TW-17).
-        need: of a quorum: the setting by which fewer brokers are enough while fewer are in sync; empty: none.
+        apart_ms: the largest difference between the wall clocks of two machines from the beginning.
+        rolls: timers with a long delay are stored again while they wait (TW-17).
+        need: for a quorum, the setting that accepts fewer brokers while fewer are in sync; empty for none.
         strict_locks: more than half of the brokers of a group have to grant a queue lock (LK-05).
-        expires: log files go some seconds after they are full, while the run lasts.
-        changes: each start of a broker has other settings, of those that the promises do not go by.
-        replicas: how many brokers a group has, two or three.
-        permits: an operator takes the permission to read or to write from topics, and gives it back.
-        in_sync: of a quorum: how many brokers have what is acknowledged (inSyncReplicas).
+        expires: log files are deleted some seconds after they are full, during the run.
+        changes: each start of a broker has different values of settings on which no promise depends.
+        replicas: number of brokers in each group, two or three.
+        permits: an operator removes topics' permissions to read or write, and restores them.
+        in_sync: for a quorum, the number of brokers that have an acknowledged message (inSyncReplicas).
         absent: topics without producers, and consumer groups without members.
     """
 
@@ -109,7 +112,7 @@ class Mode:
 
     @property
     def keeps_two(self) -> bool:
-        """Whether what is acknowledged is on two brokers, whatever happens."""
+        """Whether every acknowledged message is on two brokers in any case."""
         return self.quorum and not self.need
 
     @property
@@ -143,12 +146,12 @@ class Fault:
     """One fault.
 
     Attributes:
-        at_s: when it begins, seconds after all serve.
-        lasts_s: until the process is started again, the connection or the disk is as before.
+        at_s: the time of its begin, in seconds after all servers serve.
+        lasts_s: the time until the process is started again, or the connection or the disk is restored.
         target: the machine.
         other: the second machine of a cut.
-        steps: how many steps of the event loop later it begins.
-        detail: what kind of it, 0.0 to 1.0.
+        steps: number of steps of the event loop by which it begins later.
+        detail: selects a variant of the fault, 0.0 to 1.0.
     """
 
     at_s: float
@@ -169,12 +172,12 @@ class Fault:
 
     @property
     def is_hard(self) -> bool:
-        """Of clients: they are killed, they do not close."""
+        """For a fault of clients: whether they are killed, otherwise they close."""
         return self.detail < HARD
 
     @property
     def skew_ms(self) -> int:
-        """Of a clock: how far it goes wrong."""
+        """For a fault of a clock: by how much the clock is wrong."""
         return round((self.detail * 2 - 1) * MOST_SKEW_MS)
 
     def __str__(self) -> str:
@@ -189,7 +192,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a run draws from its seed beforehand; a plan with fewer faults is otherwise the same."""
+    """Everything that a run draws from its seed in advance; leaving out faults does not change the rest of
+    the run.
+    """
 
     seed: int
     mode: Mode
@@ -197,12 +202,12 @@ class Plan:
 
     @property
     def wrong_s(self) -> float:
-        """How far two clocks may be apart at most."""
+        """The largest possible difference between two clocks."""
         skews = [fault.skew_ms / 1000 for fault in self.faults if fault.kind is Kind.CLOCK]
         return max([0.0, *skews]) - min([0.0, *skews]) + self.mode.apart_ms / 1000
 
     def only(self, faults: Sequence[Fault]) -> Plan:
-        """The same with these of its faults."""
+        """The same plan with only these of its faults."""
         return Plan(self.seed, self.mode, tuple(faults))
 
 
@@ -210,15 +215,16 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
     """The plan of a seed.
 
     Args:
-        kinds: faults of these kinds; none makes a run without faults.
-        mode: this one instead of the seed's.
+        kinds: the kinds of faults; empty for a run without faults.
+        mode: the mode, in place of the seed's.
     """
     dice = seeded(seed)
     drawn = Mode(dice.choice((1, 2)), dice.random() < 0.5, dice.random() < 0.6)
     given, mode = mode, mode or drawn
     wanted = [kind for kind in Kind if kind in kinds]
     count = dice.randint(1, MOST_FAULTS) if wanted else 0
-    # Faults that meet matter most: most of a plan are about one group, and many begin soon after another.
+    # Faults that meet matter most: therefore most faults of a plan hit one group, and many begin soon after
+    # another.
     focus = dice.choice(GROUPS)
     faults: list[Fault] = []
     for _ in range(count):
@@ -228,13 +234,13 @@ def make_plan(seed: int, kinds: Collection[Kind] = tuple(Kind), mode: Mode | Non
         faults = [fault for fault in faults if fault.kind is not Kind.LOSE_DISK or fault is first]
         mode = replace(mode, quorum=True)
     if given is None:
-        # Drawn last: a seed keeps the faults that it had.
+        # Drawn last, so that each seed keeps its faults when more is drawn.
         mode = replace(mode, apart_ms=dice.choice(APART_MS), rolls=dice.random() < 0.5)
         need, strict_locks = dice.choice(NEEDS), dice.random() < STRICT_LOCKS
         need = need if mode.quorum and first is None else ""
         mode = replace(mode, need=need, strict_locks=strict_locks)
         mode = replace(mode, expires=dice.random() < EXPIRES, changes=dice.random() < CHANGES)
-        dice = seeded(~seed)  # of its own: what else is drawn changes nothing here, and the other way round
+        dice = seeded(~seed)  # a separate source, independent of the other draws
         if dice.random() < THREE_REPLICAS:
             mode = replace(mode, replicas=3)
             more = [kind for kind in wanted if kind is not Kind.LOSE_DISK]
@@ -267,7 +273,7 @@ def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fau
     match kind:
         case Kind.CUT | Kind.ONE_WAY:
             other = dice.choice([name for name in (*BROKERS, *servers, *CLIENTS) if name != target])
-            # The two of a group matter most to each other.
+            # The two brokers of a group matter most to each other.
             if dice.random() < 0.4:
                 other = partner(target)
             if dice.random() < 0.5:
@@ -286,7 +292,9 @@ def _fault(dice: Random, mode: Mode, kind: Kind, at_s: float, focus: str) -> Fau
 
 
 def _among_three(dice: Random, fault: Fault) -> Fault:
-    """A fault of groups of two in groups of three: half of what the slaves meet is the second one's."""
+    """A fault for groups of two, adapted to groups of three: half of the slaves' faults hit the
+    second slave.
+    """
     moved = {f"{group}-1": f"{group}-{dice.choice((1, 2))}" for group in GROUPS}
     target, other = (moved.get(name, name) for name in (fault.target, fault.other))
     if other and group_of(target) == group_of(other) and dice.random() < 0.25:
@@ -300,5 +308,5 @@ def partner(broker: str) -> str:
 
 
 def group_of(broker: str) -> str:
-    """The brokerName of a broker."""
+    """The brokerName of a broker, which names its group."""
     return broker.removesuffix("-1").removesuffix("-2")

@@ -1,4 +1,4 @@
-"""Judges what members that pop were dealt: what is done does not come again, and order is kept."""
+"""Judges the deliveries to popping members: finished messages are not repeated, and order is kept."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tools.simulation.traffic import FIFO_GROUP, MOVED_GROUP, REMADE
 
 # Brokers count in whole milliseconds.
 BROKERS_MS_S = 0.001
-# What an answer is on its way at most, when no fault is at its client.
+# The longest time until an answer, if no fault hits its client.
 ANSWER_S = 3.0
-# A slave is told what its master knows in so long, when nothing has kept it from it for the time before.
+# A slave receives its master's changes within this time, if nothing separated them for HEALTHY_S before.
 TOLD_S, HEALTHY_S = 0.5, 3.0
-# So long after a change tables are in their files (flushConsumerOffsetInterval, and a write).
+# This long after a change the tables are in their files (flushConsumerOffsetInterval, and a write).
 TABLES_S = 6.0
-# In so long a slave that began anew is linked with its master, also when the name server begins with it.
+# Within this time a restarted slave is linked with its master, even if the name server restarts with it.
 TOLD_AGAIN_S = 3.0
 
 
-# The faults that keep a master from answering.
+# The kinds of faults that keep a master from answering.
 _SILENT = frozenset(Kind) - {Kind.RESET, Kind.SLOW_LINK, Kind.SLOW_DISK, Kind.FAIL_DISK, Kind.CLOCK}
 
 
 def done_again(plan: Plan, history: History) -> None:
-    """What was acknowledged or rejected, and was so answered, is not dealt out again (PP-02)."""
+    """A message whose acknowledgement or rejection was confirmed is not given out again (PP-02)."""
     excuses = history.excuses
     done: dict[tuple[str, bytes], Delivered] = {}
     for one in history.delivered:
-        # A group that is moved back gets again what is done.
+        # A group that is moved back gets finished messages again.
         if one.done_s is not None and one.group != MOVED_GROUP:
             done.setdefault((one.group, one.body), one)
     copies = Counter(record.body for records in history.stored.values() for record in records)
@@ -48,7 +48,7 @@ def done_again(plan: Plan, history: History) -> None:
             if before is None or before.done_s is None:
                 continue
             if each.popped_s <= before.done_s + plan.wrong_s + BROKERS_MS_S:
-                continue  # this delivery was under way while the other one was acknowledged
+                continue  # this delivery was in progress while the other one was acknowledged
             if copies[body] > 1 or (
                 offset not in each.again and (each.queue, offset) != (before.queue, before.offset)
             ):
@@ -60,7 +60,7 @@ def done_again(plan: Plan, history: History) -> None:
             if excuses.covers("acknowledgement forgotten", subject, unknown):
                 continue
             topic = each.queue.topic == REMADE and each.at_s >= history.deletes_s
-            # A broker that has deleted the topic has no offsets any more; one that has not still has the
+            # A broker that has deleted the topic has no offsets left; a broker that has not still has the
             # messages.
             if excuses.covers("deleted by some", subject, NO_FAULT if topic else ""):
                 continue
@@ -69,9 +69,9 @@ def done_again(plan: Plan, history: History) -> None:
 
 
 def _brought_twice(plan: Plan, history: History, before: Delivered, dealt: Dealt, offset: int) -> str:
-    """Why a copy of a failed message comes from another broker group than the copy that is done.
+    """Why a copy of a failed message comes from another broker group than the copy that was finished.
 
-    An acting slave brought one copy or two there: its master had stored a copy that the slave lacked, or did
+    An acting slave moved one or two copies there: its master had stored a copy that the slave lacked, or did
     not know of the slave's work, or the slave's send was not answered.
     """
     sent = history.sent.get(before.body)
@@ -94,7 +94,9 @@ def _brought_twice(plan: Plan, history: History, before: Delivered, dealt: Dealt
 
 
 def dealt_too_soon(plan: Plan, history: History) -> None:
-    """In order: of a queue nothing is dealt out while something of it is out (PP-04)."""
+    """In order: while a message of a queue is in flight, no later message of the queue is given out
+    (PP-04).
+    """
     settled: dict[tuple[str, MessageQueue, int], list[float]] = defaultdict(list)
     for one in history.delivered:
         if one.settling_s is not None:
@@ -132,15 +134,16 @@ def may_be_unknown(
     asked: bool = False,
     synced: bool = False,
 ) -> str:
-    """Why a broker may lack, until ``until_s``, something that another one of its group knew at ``known_s``.
+    """Why a broker may lack, until ``until_s``, a change that another broker of its group knew at
+    ``known_s``.
 
-    Another broker of the group led by then, or had restarted, and a fault had kept the knowledge from it.
+    The other broker led by then, or had restarted, and a fault had kept the change from it.
 
     Args:
-        clients_s: a fault at a consumer since then may be the cause.
-        asked: members ask for it, too: one that takes a queue over asks a slave while the master does not
-            answer.
-        synced: with SYNC_FLUSH it is on the master's disk before the answer.
+        clients_s: faults at consumers from this time on may be the cause.
+        asked: members also request the data: a member that takes over a queue asks a slave while the master
+            does not answer.
+        synced: with SYNC_FLUSH the change is on the master's disk before the answer.
     """
     brokers = {home, *plan.mode.slaves(home)}
     went_on_s = [at_s for at_s, name in history.reigns if name in brokers]
@@ -177,12 +180,12 @@ def _keeps_from(
     *,
     synced: bool,
 ) -> bool:
-    """Whether this fault may have kept the knowledge of one broker from another one of its group, or lost it.
+    """Whether this fault may have kept one broker's change from another broker of its group, or destroyed it.
 
     Args:
-        went_on_s: when another broker first led, or restarted.
-        synced: with SYNC_FLUSH it is on the master's disk before the answer; pops and their acknowledgements
-            are on no disk.
+        went_on_s: the time at which another broker first led, or restarted.
+        synced: with SYNC_FLUSH the change is on the master's disk before the answer; pops and
+            acknowledgements are on no disk.
     """
     if fault.kind is Kind.LOSE_DISK and fault.end_s >= known_s:
         if fault.target == home:
@@ -200,7 +203,9 @@ def _keeps_from(
 
 
 def _all_told(plan: Plan, home: str, known_s: float, until_s: float) -> bool:
-    """Whether the brokers of a group were connected for so long that each received the others' changes."""
+    """Whether the brokers of a group were connected for long enough that each received the others'
+    changes.
+    """
     machines = {home, *plan.mode.slaves(home), *NAME_SERVERS}
     free_s = known_s
     for fault in sorted(plan.faults, key=lambda each: each.at_s):
@@ -213,9 +218,10 @@ def _all_told(plan: Plan, home: str, known_s: float, until_s: float) -> bool:
 
 
 def _is_unwritten(plan: Plan, killed: Fault, home: str, known_s: float, until_s: float) -> bool:
-    """Whether a kill took what was not in the files yet, and nobody told it again."""
+    """Whether a kill destroyed changes that were not in files yet, and no broker sent them again."""
     if killed.target == home:
-        # What is written within flushIntervalCommitLog only its slaves know, and none of them can tell.
+        # Messages within flushIntervalCommitLog are known only to the slaves, and none of these can send
+        # them.
         lost = not plan.mode.sync_flush and killed.at_s - UNSYNCED_S <= known_s <= killed.at_s
         return lost and all(
             _is_troubled(plan, slave, killed.at_s, until_s) for slave in plan.mode.slaves(home)

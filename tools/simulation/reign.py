@@ -1,4 +1,4 @@
-"""What one process has committed while it leads: none of it goes back."""
+"""The commits that one process made while it led: none of them goes back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tools.simulation.history import History
 
 
 class Reign:
-    """Hears each change of a process's tables.
+    """Receives each change of a process's tables.
 
     Args:
-        group: one of which one member at a time has a queue, by its lock. In a group without locks two may
-            have it for a while after a fault, and the last commit wins.
-        end_of: tells where a queue of a topic ends. A member that has read messages which a fault then took
-            from the queue commits an offset behind the end, and goes on at the end.
+        group: the consumer group, whose queue locks give each queue to one member at a time. In a group
+            without locks two members may have a queue for a while after a fault, and the last commit wins.
+        end_of: returns the end of a topic's queue. A member that has read messages which a fault then removed
+            from the queue commits an offset beyond the end, and continues at the end.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class Reign:
         self._committed: dict[str, int] = {}
 
     def changed(self, table: str, key: str, value: object) -> None:
-        """Listens to the change feed."""
+        """Handle an entry of the change feed."""
         queue, _, queue_id = key.rpartition("@")
         if table != OFFSETS or not queue.endswith(self._end):
             return
         if not self._role.takes_messages and not self._role.leads:
-            # It takes what another broker tells, which may know less.
+            # The process copies another broker's offsets, which may be older.
             self._committed.clear()
             return
         before, now = self._committed.get(key, 0), value if isinstance(value, int) else 0

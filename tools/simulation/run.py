@@ -1,4 +1,4 @@
-"""One run from beginning to end: all start, load and faults, recovery, clean stops, judgement."""
+"""One run from beginning to end: start of all servers, load and faults, recovery, clean stops, judgement."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ from tools.simulation.traffic import (
 from tools.simulation.watch import LogLines, Watch
 
 START_LIMIT_S = 60.0
-# Producers send for so long at least, also when all faults are over.
+# Producers send at least this long, even if all faults are over earlier.
 LEAST_LOAD_S = 8.0
-# After the last fault producers go on so long, with everything as it should be.
+# Producers continue for this long after the last fault, undisturbed.
 CALM_S = 3.0
-# Locks and invisible times of lost clients run out meanwhile.
+# Locks and invisible times of lost clients run out within this time.
 DRAIN_LIMIT_S = 180.0
 COMMIT_LIMIT_S = 30.0
 TABLES_LIMIT_S = 10.0
@@ -83,12 +83,13 @@ SAME_TABLES = (
     POP_ORDERS,
     QUEUE_ENDS,
 )
-# What the mode may lose is not waited for, and can come all the same: a transaction that is asked for late.
+# The run does not wait for messages that the mode may lose, but they can arrive later: a transaction that is
+# checked late.
 MOST_DRAINS = 5
 QUIET_S = 2.0
 LOOK_S = 0.5
 LINK_DELAY_S = (0.0001, 0.001)
-# A hundred times what a run takes.
+# A hundred times the number of iterations of a run.
 MOST_ITERATIONS = 20_000_000
 
 
@@ -99,8 +100,9 @@ class Outcome:
     Attributes:
         lines: the trace: seconds since all brokers served, the actor, the event.
         virtual_s: the duration by the simulated clock.
-        excuses: what the checkers excused, by rule.
-        differences: between what brokers accepted and what stamps say, when that was compared.
+        excuses: the checkers' excuses, by rule.
+        differences: the differences between what brokers accepted and what stamps say, if these were
+            compared.
     """
 
     plan: Plan
@@ -118,7 +120,7 @@ def simulate(plan: Plan, *, shadow: bool = False) -> Outcome:
     """Run a plan; the same plan gives the same outcome.
 
     Args:
-        shadow: whether what brokers accept is compared with stamps.
+        shadow: whether to compare what brokers accept with stamps.
     """
     loop = VirtualLoop(VirtualClock(), plan.seed, max_iterations=MOST_ITERATIONS)
     history = History(loop.clock)
@@ -145,12 +147,13 @@ def simulate(plan: Plan, *, shadow: bool = False) -> Outcome:
 
 @contextmanager
 def collected_at_the_end() -> Iterator[None]:
-    """Keep the garbage collector from looking at a program again and again that lives for a second.
+    """Delay garbage collection to the end of the run: a program that lives for a second needs no earlier one.
 
-    What it finds is also said in the same moment of each run of a seed: at its end.
+    This way the errors that a collection reports appear at the same moment in each run of a seed: at its end.
     """
     was_enabled = gc.isenabled()
-    # The run before this one is garbage only now: frozen uncollected, many seeds would fill the memory.
+    # The previous run becomes garbage only now: if it were frozen uncollected, many seeds would fill the
+    # memory.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -169,12 +172,12 @@ class _Run:
         self._brokers = plan.mode.brokers
         self._history = history
         self._judged: tuple[int, ...] = ()
-        # What was read while the run waited for its end: masters' queues only grow then.
+        # Records read while the run waited for its end: masters' queues only grow in that time.
         self._read: dict[tuple[Broker, str, int], list[Stored]] = {}
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Between what brokers accepted and what stamps say."""
+        """The differences between what brokers accepted and what stamps say."""
         shadow = self._site.shadow
         return () if shadow is None else shadow.differences
 
@@ -192,12 +195,12 @@ class _Run:
             try:
                 async with Watch(site, plan, history) as self._watch:
                     await self._play(load, faults)
-                # What asyncio says of futures that nobody asked counts.
+                # Collect now: the errors that asyncio reports for unawaited futures count.
                 gc.collect()
             finally:
                 log.deaf = True
                 await site.close()
-                # What asyncio says of futures that nobody asked must not be said into the next run.
+                # Collect again, so that errors of unawaited futures are not reported in the next run.
                 gc.collect()
         checks.judge(plan, history)
 
@@ -240,7 +243,7 @@ class _Run:
 
         await machine.begin(create())
 
-    # -- the way to the end ------------------------------------------------------------------------------
+    # -- recovery ------------------------------------------------------------------------------
 
     async def _until(self, reached: Callable[[], bool], limit_s: float) -> bool:
         clock = self._site.clock
@@ -261,7 +264,7 @@ class _Run:
         return roles == [Role.MASTER if name in GROUPS else Role.SLAVE for name in self._brokers]
 
     async def _recover(self) -> None:
-        """All serve as in the beginning, and consumers have everything."""
+        """Wait until all servers serve as in the beginning, and consumers have everything."""
         if not await self._until(lambda: self._in_place() and self._same_logs(), DRAIN_LIMIT_S):
             ends = ", ".join(f"{n} {self._end_of(n)}" for n in self._brokers)
             text = f"after {DRAIN_LIMIT_S:g} s without faults: {self._roles()}; logs end at {ends}"
@@ -328,7 +331,7 @@ class _Run:
         letters = map(dead_letter_topic, SUBSCRIPTIONS)
         for topic in (*TOPICS, *map(retry_topic, PULLING_GROUPS), *letters):
             ends, others = (_ends_of(store, topic) for store in (master, slave))
-            # A queue that a topic was given lately, and where nothing is yet, may not be known.
+            # A queue that a topic got recently, and that is still empty, may be unknown to one of them.
             wrong = any(end != other for end, other in zip_longest(ends, others, fillvalue=0))
             cause = self._old_messages(group) if topic == REMADE else ""
             subject = name, topic
@@ -339,7 +342,8 @@ class _Run:
     def _old_messages(self, group: str) -> str:
         """Why queues of a broker may have messages of a deleted topic.
 
-        A log that was copied back, or read again after a deletion that the disk refused, has them.
+        A log that was copied back, or was read again after the disk refused a deletion, contains such
+        messages.
         """
         return first(
             fault
@@ -350,7 +354,7 @@ class _Run:
         )
 
     def _different(self, group: str) -> list[str]:
-        """What a master and its slaves do not agree about, at most one line for each table of a slave."""
+        """Differences between a master and its slaves, at most one line for each table of a slave."""
         master, texts = self._broker(group), list[str]()
         covers = self._history.excuses.covers
         acted = self._history.acted(group, -inf, inf)
@@ -360,18 +364,19 @@ class _Run:
                 continue
             one, other = (_content(broker, table) for broker in (master, slave))
             if table == QUEUE_ENDS:
-                # Each broker cleans in its own time: a queue that is empty here may have messages there.
+                # Each broker cleans at its own time: a queue that is empty at one broker may have messages at
+                # another.
                 one, other = (_ends(broker, one, other) for broker in (master, slave))
             for key in sorted(one.keys() | other.keys()):
                 if table == POPS and not one.get(key) and not other.get(key):
-                    continue  # nothing was dealt out yet: it begins at 0 either way
+                    continue  # nothing was given out yet: both stand for 0
                 wrong, subject = one.get(key) != other.get(key), (name, table, key)
                 ahead = table == OFFSETS and one.get(key, -1) < other.get(key, -1) and name in acted
                 # A client that still had the address of a slave that had acted may have committed there.
                 if covers("slave ahead", subject, "takeover" if ahead else "", wrong=wrong):
                     continue
                 level = table == DELAYS and key not in one and self._plan.mode.changes
-                # A delay level that only the slave's settings have.
+                # A delay level that exists only in the slave's settings.
                 if covers("level of a slave", subject, NO_FAULT if level else "", wrong=wrong):
                     continue
                 if wrong:
@@ -381,7 +386,7 @@ class _Run:
 
     def _all_have_all(self) -> bool:
         history = self._history
-        # Nothing was stored or handled, nor expired, since the last look: the rule while something waits.
+        # Usually nothing was stored, handled or expired since the last look; then the answer is still no.
         state = (*self._handled(), *map(self._end_of, GROUPS), *map(self._begin_of, GROUPS))
         if state == self._judged:
             return False
@@ -398,7 +403,7 @@ class _Run:
         return (len(history.delivered), *map(len, history.by_group.values()))
 
     def _take_stock(self) -> None:
-        """Note what consumers can read at the masters; all of it is read now."""
+        """Record what consumers can read at the masters, reading everything again."""
         self._read.clear()
         self._note_stock()
         for name in GROUPS:
@@ -413,7 +418,7 @@ class _Run:
             self._history.retried[consumers] = self._records(retry_topic(consumers))
         for consumers in SUBSCRIPTIONS:
             letters = self._records(dead_letter_topic(consumers))
-            # They expire too, and stay dead.
+            # Dead letters expire, too, but still count as dead.
             self._history.dead.setdefault(consumers, set()).update(letter.body for letter in letters)
 
     def _records(self, topic: str) -> list[Stored]:
@@ -445,7 +450,7 @@ def _log_of(store: MessageStore, begin: int) -> bytes:
 
 
 def _ends(broker: Broker, *quiet: dict[str, Any]) -> dict[str, Any]:
-    """Where the queues go on at a broker that are empty here or there."""
+    """The next offsets, at one broker, of queues that are empty at this or the other broker."""
     store = broker.services.store
     queues = sorted({(topic, queue_id) for ends in quiet for topic in ends for queue_id, _ in ends[topic]})
     return {f"{topic} {queue_id}": store.max_offset(topic, queue_id) for topic, queue_id in queues}
@@ -459,11 +464,11 @@ def _content(broker: Broker, table: str) -> dict[str, Any]:
 
 
 def _in_common(table: str, value: Any) -> Any:
-    """The state in which two brokers have to agree."""
+    """The part of a value on which two brokers have to agree."""
     if table == LOCKS:
         return value[0]  # without the remaining time of a lock, which each broker counts by its own clock
     if table == TIMERS:
-        # How far all is delivered. A clock that went back splits that.
+        # The place up to which all timers are delivered. A clock that was set back splits it.
         marks = [value["done"], *((due_ms, place) for _, due_ms, place in value["ahead"])]
         return value["taken"], max(map(tuple, marks)), value.get("alone")
     return value
@@ -477,7 +482,7 @@ def _ends_of(store: MessageStore, topic: str) -> list[int]:
 def _read_on(
     history: History, store: MessageStore, group: str, topic: str, queue_id: int, known: list[Stored]
 ) -> None:
-    """Read what is in a queue behind what is known of it, and forget what has expired."""
+    """Read the records of a queue after the known ones, and forget the expired ones."""
     begin = store.min_offset(topic, queue_id)
     if known and known[0].offset < begin:
         known[:] = [each for each in known if each.offset >= begin]

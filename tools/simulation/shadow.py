@@ -1,7 +1,8 @@
-"""Compares what brokers accept of each other's tables with what stamps say (decision 31, proposed).
+"""Compares the entries that brokers accept from each other's tables with what stamps say (decision 31,
+proposed).
 
-The brokers decide as without it. A difference counts only if the two values differ. Stamps of what was read
-from table files come from the memory of the run: a file for them is the second half of the decision.
+The brokers decide as without it. A difference counts only if the two values differ. Stamps of values that
+were read from table files come from the run's memory: a file for them is the second half of the decision.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from orbitmq.replication.state.merge_rules import takes_nothing
 MOST_TEXT = 90
 _GONE = b"null"
 _LED = LEADING | TAKES_MESSAGES
-# Tables that join two values of which neither, or both, are of a leader's last change.
+# Tables that merge two values, of which neither, or both, are from a leader's last change.
 _UNDO_NOTHING = frozenset({DELAYS, TIMERS, QUEUE_ENDS})
 _JOINED = _UNDO_NOTHING | {OFFSETS}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Decisions of one kind about one table.
+    """The decisions of one kind about one table that differ.
 
     Attributes:
-        kind: what was decided, and what stamps say.
-        seed: the first one that shows it; ``example`` is the first decision there.
-        count: how many decisions, in ``seeds`` seeds.
+        kind: the decision, and what stamps say.
+        seed: the first seed with such a decision; ``example`` is the first decision there.
+        count: number of decisions, in ``seeds`` seeds.
     """
 
     table: str
@@ -70,7 +71,7 @@ def all_of(differences: Iterable[Difference]) -> list[Difference]:
 
 
 def lines_of(differences: Iterable[Difference]) -> Iterator[str]:
-    """A table of the differences."""
+    """The differences as lines of a table."""
     yield f"{'table':<20}{'decision':<52}{'count':>8}{'seeds':>7}{'first':>12}  example"
     for one in differences:
         yield f"{one.table:<20}{one.kind:<52}{one.count:>8}{one.seeds:>7}{one.seed:>12}  {one.example}"
@@ -78,10 +79,10 @@ def lines_of(differences: Iterable[Difference]) -> Iterator[str]:
 
 @dataclass
 class _Machine:
-    """What one broker's disk would know.
+    """The stamps that one broker's disk would hold.
 
     Attributes:
-        stamps: by table and key, the last stamp of each value that it had.
+        stamps: by table and key, the last stamp of each value that the broker had.
         gone: keys that were deleted, and the sequence of that change in this run of the broker.
     """
 
@@ -91,7 +92,7 @@ class _Machine:
 
 
 class Shadow:
-    """Of all brokers of one run.
+    """The comparison for all brokers of one run.
 
     Args:
         names: the name of the broker on each host.
@@ -109,7 +110,7 @@ class Shadow:
         return tuple(self._found.values())
 
     def extension(self, name: str) -> Extension:
-        """What gives a broker its stamps, and looks at its decisions."""
+        """The extension that gives a broker its stamps, and observes its decisions."""
 
         def attach(host: Host) -> Attachment:
             s = host.services
@@ -126,16 +127,16 @@ class Shadow:
         return attach
 
     def stamp_at(self, address: str, table: str, key: str) -> Stamp | None:
-        """The stamp that the broker at an address has of a key."""
+        """The stamp of a key at the broker at an address."""
         machine = self._machines.get(self._names.get(address.rpartition(":")[0], ""))
         stamps = None if machine is None else machine.feed.stamps
         return None if stamps is None else stamps.of(table, key)
 
     def tell_deletions(self, address: str, sequence: int, feed: ChangeFeed) -> None:
-        """Give a broker the stamps of what another has deleted, as a copy of its tables would.
+        """Give a broker the stamps of another broker's deletions, as a copy of the tables would.
 
         Args:
-            sequence: up to which of the changes of the other one.
+            sequence: the last of the other broker's changes to include.
         """
         machine = self._machines.get(self._names.get(address.rpartition(":")[0], ""))
         if machine is None or machine.feed.stamps is None or feed.stamps is None:
@@ -149,7 +150,7 @@ class Shadow:
                 feed.stamps.keep(table, key, stamp)
 
     def note(self, table: str, kind: str, example: str) -> None:
-        """A decision differs."""
+        """Record a decision that differs."""
         known = self._found.get((table, kind))
         one = Difference(table, kind, self._seed, example)
         self._found[table, kind] = one if known is None else replace(known, count=known.count + 1)
@@ -208,10 +209,11 @@ class _OfBroker:
 
 
 def difference(takes: bool, how: Age, *, put_off: bool) -> str:
-    """What differs in a decision about another value; empty: nothing.
+    """The difference of a decision about a differing value, in words; empty if there is none.
 
     Args:
-        put_off: nothing of the frame was taken: the sender tells all once more, or its term is older.
+        put_off: nothing of the frame was accepted: the sender will send everything again, or its term is
+            older.
     """
     if takes:
         return {Age.NEWER: "", Age.OLDER: "taken, though older", Age.SAME: "taken, of the same stamp"}[how]
@@ -228,7 +230,7 @@ def unstamped(told: Stamp | None, here: Stamp | None) -> str:
 
 
 def _encoded(table: str, plain: Any) -> bytes:
-    """A value to compare; of a lock only its client, for its age grows by itself."""
+    """A value in the form for comparison; of a lock only its client, since a lock's age grows by itself."""
     return msgspec.json.encode(plain[0] if table == LOCKS and plain is not None else plain)
 
 
@@ -263,7 +265,7 @@ def _remember(machine: _Machine, table: str, key: str, value: object) -> None:
 
 
 def _recall(machine: _Machine) -> None:
-    """Give what was read from the disk the stamps that it had when it was written there."""
+    """Give values that were read from the disk the stamps that they had when they were written."""
     feed = machine.feed
     if feed.stamps is None:
         return

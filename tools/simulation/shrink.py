@@ -1,4 +1,4 @@
-"""Finds out which faults of a failing run matter. No I/O but the runs themselves."""
+"""Finds the faults of a failing run that matter. No I/O except the runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def smallest(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
     Halves are left out first, then smaller pieces: a run takes a second.
 
     Args:
-        plan: it fails.
-        fails: runs a plan.
+        plan: a plan that fails.
+        fails: runs a plan; returns whether it fails.
     """
     piece = max(1, len(plan.faults) // 2)
     while True:

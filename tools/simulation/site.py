@@ -1,4 +1,4 @@
-"""The servers of a run, each on a machine of its own: begun, stopped, killed, frozen, and begun again."""
+"""The servers of a run, each on its own machine: started, stopped, killed, frozen, and started again."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ SETTINGS: Mapping[str, str] = {
     "maxIndexNum": "400",
     "recallMessageEnable": "true",
 }
-# How long after its last message a file goes, where brokers that people run count hours.
+# Seconds from a log file's last message to its deletion, and between cleanings; real brokers count hours.
 RESERVED_S, CLEAN_S = 10.0, 1.0
-# What timerPrecisionMs may be.
+# The allowed values of timerPrecisionMs.
 SLOTS_MS = (100, 200, 500, 1000)
-# A process that cannot start is started again, as a supervisor does.
+# A process that cannot start is started again, like under a supervisor.
 START_AGAIN_S = 1.0
 MOST_STARTS = 100
 STOP_LIMIT_S = 30.0
@@ -69,7 +69,7 @@ class Server:
     """One server and its machine.
 
     Attributes:
-        broker, name_server: what runs now; ``None``: another kind of server, or nothing.
+        broker, name_server: the running server; ``None`` if it is of the other kind, or not running.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def serves(self) -> bool:
-        """Whether it has started, and nothing has ended or frozen it; true while it stops."""
+        """Whether the server has started, and is neither ended nor frozen; true while it stops."""
         begun = self.begun
         if begun is None or not begun.done() or begun.cancelled() or begun.exception() is not None:
             return False
@@ -89,11 +89,11 @@ class Server:
 
     @property
     def role(self) -> Role | None:
-        """The role of a broker that serves."""
+        """The role of a broker that serves; otherwise None."""
         return self.broker.services.role.role if self.broker is not None and self.serves else None
 
 
-# The operator has a machine of its own.
+# The operator works from another machine.
 SERVES_OPERATOR = {"protectedMode": "false"}
 
 
@@ -101,7 +101,8 @@ class Site:
     """All machines and servers of one run.
 
     Attributes:
-        shadow: compares what brokers accept of each other's tables with stamps; ``None``: nothing does.
+        shadow: compares what brokers accept from each other's tables with stamps; ``None`` without a
+            comparison.
     """
 
     def __init__(self, runtime: SimulatedRuntime, mode: Mode, history: History) -> None:
@@ -114,7 +115,7 @@ class Site:
         self.machines = {
             name: PowerMachine(runtime.machine(f"10.0.0.{number}")) for number, name in enumerate(names, 1)
         }
-        # How far the wall clock of each machine is ahead when no fault has set it.
+        # How far each machine's wall clock is ahead while no fault has set it.
         self.ahead_ms = {
             name: machine.random.randint(0, mode.apart_ms) if mode.apart_ms else 0
             for name, machine in self.machines.items()
@@ -138,7 +139,7 @@ class Site:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What all brokers have in common."""
+        """The settings that all brokers have in common."""
         more = dict(SETTINGS)
         more["flushDiskType"] = "SYNC_FLUSH" if self._mode.sync_flush else "ASYNC_FLUSH"
         if self._mode.quorum:
@@ -159,7 +160,7 @@ class Site:
     # -- starting and stopping -------------------------------------------------------------------------
 
     def begin(self, name: str) -> None:
-        """Start a server, unless it runs; its machine tries until it succeeds."""
+        """Start a server, unless it runs; the machine retries until the start succeeds."""
         server = self.servers[name]
         if server.begun is not None:
             return
@@ -214,7 +215,9 @@ class Site:
         return config
 
     def _changed(self, server: Server) -> dict[str, str]:
-        """Settings of this start: at least as much is promised, and a roll window stays as long as it was."""
+        """The changed settings of this start: at least as much is promised, and roll windows keep their
+        length.
+        """
         dice = server.machine.random
         more = {
             "transactionTimeOut": str(dice.choice((1000, 2000, 3000))),
@@ -223,8 +226,8 @@ class Site:
             "messageDelayLevel": dice.choice((LEVELS, MORE_LEVELS)),
         }
         if not self._mode.rolls:
-            # A roll window has 60 slots at least. With another one timers may come twice behind an acting
-            # slave (docs/timers.md).
+            # A roll window has at least 60 slots. With another length timers may be delivered twice after an
+            # acting slave's work (docs/timers.md).
             more["timerPrecisionMs"] = str(dice.choice(SLOTS_MS))
         if not self._mode.sync_flush:
             more["flushDiskType"] = dice.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
@@ -236,7 +239,7 @@ class Site:
         return more
 
     async def stop(self, name: str) -> None:
-        """A clean stop (SIGTERM); then the process has ended."""
+        """Stop a server cleanly (SIGTERM); returns after its process has ended."""
         server = self.servers[name]
         process, begun = server.machine.process, server.begun
         if begun is None or not server.wanted:
@@ -270,19 +273,19 @@ class Site:
             await made.stop()
 
     def kill(self, name: str) -> None:
-        """The process of a server or of clients ends at once."""
+        """End the process of a server or of clients at once."""
         self._gone(self.servers.get(name))
         self.machines[name].kill()
 
     def lose_power(self, name: str, keep: Keep) -> None:
-        """A machine loses power; of what was not synced ``keep`` is left."""
+        """Cut the power of a machine; ``keep`` selects the unsynced writes that survive."""
         self._gone(self.servers.get(name))
         self.machines[name].crash(keep)
 
     def _gone(self, server: Server | None) -> None:
         if server is not None:
             if server.broker is not None and server.broker.running:
-                # Between two looks of the watch.
+                # The growth since the watch's last look.
                 end = server.broker.services.store.max_commit_log_offset
                 self._history.log_grew(group_of(server.name), end)
             server.wanted = False
@@ -291,7 +294,7 @@ class Site:
     # -- the network -----------------------------------------------------------------------------------
 
     def cut(self, one: list[str], other: list[str], *, one_way: bool = False) -> Callable[[], None]:
-        """Let nothing pass between machines; what is returned ends it."""
+        """Let nothing pass between machines; returns the function that ends it."""
         hosts = [[self.machines[name].host for name in side] for side in (one, other)]
         return self._runtime.network.partition(hosts[0], hosts[1], one_way=one_way)
 
@@ -300,21 +303,21 @@ class Site:
         self._runtime.network.cut(self.machines[name].host)
 
     def slow_network(self, low_s: float, high_s: float) -> None:
-        """What every write takes."""
+        """Set the delay of every write."""
         self._runtime.network.set_delay(low_s, high_s)
 
     # -- the end ---------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End all tasks of the run, also those of processes that were killed."""
+        """End all tasks of the run, including those of killed processes."""
         for machine in self.machines.values():
             machine.kill()
             machine.bury()
         with warnings.catch_warnings():
-            # One that is cancelled before its first step does not await what it was given.
+            # A task that is cancelled before its first step does not await its coroutine.
             warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
             for _ in range(MOST_CANCELS):
-                # Cancelled once, some begin to close what has no power any more, and wait for that.
+                # After one cancellation some tasks begin to close machines without power, and wait for them.
                 tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
                 for task in tasks:
                     task.cancel()
@@ -324,7 +327,7 @@ class Site:
 
 
 def _keep_for_seconds(broker: Broker) -> None:
-    """Let the log files of a broker that has just started go after seconds, at any hour."""
+    """Let the log files of a broker that was just started be deleted after seconds, at any hour."""
     store = broker.services.store
     store.config = replace(
         store.config,

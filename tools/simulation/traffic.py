@@ -1,4 +1,4 @@
-"""The topics and consumer groups of a run, and which of them it does without."""
+"""The topics and consumer groups of a run, and the ones that are left out of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from random import Random
 
 PLAIN, ORDERED, LATER, TRADES = LASTING = ("plain", "ordered", "later", "trades")
-# A topic that an operator deletes and makes again.
+# A topic that an operator deletes and creates again.
 REMADE = "remade"
 TOPICS = (*LASTING, REMADE)
 QUEUES = 2
-# What each consumer group subscribes to.
+# The consumer groups; below the topics that each subscribes to.
 PUSH_GROUP, ORDERED_GROUP, POP_GROUP, FIFO_GROUP = "push", "in-order", "pop", "pop-in-order"
 POPPING_GROUPS = (POP_GROUP, FIFO_GROUP)
 # A group that an operator moves back; in every second run it pops.
@@ -26,13 +26,13 @@ SUBSCRIPTIONS: Mapping[str, tuple[str, ...]] = {
     FIFO_GROUP: (ORDERED,),
     MOVED_GROUP: (PLAIN,),
 }
-# How many of the runs have all of it; each of the others is without some, drawn one by one (swarm testing):
-# what only a few kinds of load together show is hidden where all of them are there, and takes longer.
+# The share of runs with all topics and groups. Every other run lacks some, drawn one by one (swarm testing):
+# bugs that only a few kinds of load together show are hidden, and take longer, if all kinds are present.
 ALL_OF_IT, LEFT_OUT = 0.1, 0.6
 
 
 def draw_absent(dice: Random) -> frozenset[str]:
-    """Which topics have no producers and which groups no members, in one run."""
+    """The topics without producers, and the groups without members, in one run."""
     if dice.random() < ALL_OF_IT:
         return frozenset()
     parts = (*(topic for topic in TOPICS if topic != PLAIN), *SUBSCRIPTIONS)
@@ -41,7 +41,7 @@ def draw_absent(dice: Random) -> frozenset[str]:
 
 
 def subscriptions(absent: Collection[str]) -> dict[str, list[str]]:
-    """What each group that has members subscribes to, of the topics that have producers."""
+    """For each group with members, its subscribed topics that have producers."""
     found = {
         group: [topic for topic in topics if topic not in absent]
         for group, topics in SUBSCRIPTIONS.items()

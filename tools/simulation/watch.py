@@ -1,4 +1,4 @@
-"""Looks at the brokers all the time while a run goes on: what must never be seen, not even for a moment."""
+"""Looks at the brokers during the whole run, for states that must not occur even for a moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.simulation.site import Server, Site
 from tools.simulation.traffic import LASTING, MOVED_GROUP, ORDERED_GROUP, PUSH_GROUP, QUEUES, REMADE
 
 LOOK_S = 0.02
-# Tables and buffers are looked at with each so many looks at the roles.
+# Tables and buffers are inspected once per so many looks at the roles.
 TABLES_EACH = 10
 # Limits that no healthy run of this size comes near.
 MOST_WAITING_ANSWERS = 500
@@ -28,11 +28,11 @@ MOST_STEPS_A_SECOND = 60_000
 MOST_WARNINGS_A_SECOND = 100
 MOST_WARNINGS = 1500
 AMID_S, AMID_SLOW_S = 0.1, 5.0
-# The longest delay of the repair of a disk and the restart of its broker.
+# The longest delay of a disk's repair and of the restart of its broker.
 REPAIRED_S = 1.0
-# Broker group, topic@group, queue.
+# Broker group, topic@group, queue id.
 Place = tuple[str, str, int]
-# What one member of a group does for all of it.
+# The services that one member of a group runs for the whole group.
 SPECIAL = frozenset(
     {
         "delayed messages",
@@ -47,17 +47,17 @@ WATCHED_GROUPS = (PUSH_GROUP, ORDERED_GROUP, MOVED_GROUP)
 
 
 class Watch:
-    """The checkers that look while the run goes on. Use it as an async context manager."""
+    """The checkers that run during the run. Use it as an async context manager."""
 
     def __init__(self, site: Site, plan: Plan, history: History) -> None:
         self._site = site
         self._plan = plan
         self._history = history
-        # How often each broker has set something aside, and when the last time.
+        # How often each broker has set something aside, and the time of the last one.
         self._aside: dict[str, tuple[int, float]] = {}
         self._known: set[int] = set()
         self._highest: dict[Place, int] = {}
-        # Broker group, topic, queue: the highest offset that any broker's queue has begun at.
+        # By broker group, topic and queue: the highest first offset of the queue at any broker.
         self._begins: dict[Place, int] = {}
         self._steps = (0, 0.0)
         self._task: asyncio.Task[None] | None = None
@@ -116,12 +116,12 @@ class Watch:
 
     def _look_at_log_ends(self, group: str) -> None:
         for server in self._site.brokers(group):
-            # Also of a process that is frozen: what it stored before counts.
+            # A frozen process counts, too, with what it stored before.
             if server.broker is not None and server.broker.running:
                 self._history.log_grew(group, server.broker.services.store.max_commit_log_offset)
 
     def _look_for_leaders(self, group: str, serving: list[Server]) -> None:
-        """Two may both think that they lead, as long as no service runs on both."""
+        """Two brokers may both believe that they lead, as long as no special service runs on both."""
         leaders = [one for one in serving if one.broker is not None and one.broker.services.role.leads]
         if len(leaders) < 2:
             return
@@ -133,10 +133,11 @@ class Watch:
             self._history.violate("special services on one member", text, once=group)
 
     def _look_at_offsets(self, server: Server) -> None:
-        """Note the highest offsets at brokers that lead, and all of a group that is moved back.
+        """Record the highest offsets at leading brokers, and all commits of the group that is moved back.
 
-        A slave's may be such that its master has not heard of. And for a while after a fault two members may
-        hold one queue of a push group, and the last commit wins: so these are judged at the end.
+        A slave may have offsets that its master does not know. And after a fault two members may hold one
+        queue of a push group for a while, with the last commit winning; therefore the offsets are judged at
+        the end.
         """
         for place, offset in self._committed(server):
             if place[1].endswith(f"@{MOVED_GROUP}"):
@@ -147,7 +148,7 @@ class Watch:
             self._highest[place] = max(offset, self._highest.get(place, 0))
 
     def _look_at_queues(self, group: str, server: Server) -> None:
-        """A queue may lose its end to a fault; it never ends before what has expired of it."""
+        """A queue may lose its end to a fault, but it never ends before its expired messages."""
         broker = server.broker
         if broker is None or broker.services.role.role not in COUNTS:
             return
@@ -173,20 +174,24 @@ class Watch:
                     yield (group_of(server.name), key, queue_id), offset
 
     def offsets_behind(self) -> dict[Place, tuple[int, int]]:
-        """Where less is committed at the masters than once was: so much, and how much it was."""
+        """The places at which masters have lower offsets than the highest one seen: the present and the
+        highest offset.
+        """
         now: dict[Place, int] = {}
         for group in GROUPS:
             now.update(self._committed(self._site.servers[group]))
         return behind(self._highest, now, self._end_of)
 
     def _end_of(self, place: Place) -> int:
-        """Where a queue ends at its master."""
+        """The end of a queue at its master."""
         group, key, queue_id = place
         broker = self._site.servers[group].broker
         return 0 if broker is None else broker.services.store.max_offset(key.rpartition("@")[0], queue_id)
 
     def _look_at_what_is_aside(self, server: Server) -> None:
-        """A master's log grows; what a slave has set aside and cut off may not be there another time."""
+        """A slave sets a part of its log aside and cuts it off only once: its master's log grows, so the part
+        does not come back.
+        """
         folder, disk = f"/store/{server.name}/aside", server.machine.disk
         count = len(disk.list_dir(folder)) if disk.is_dir(folder) else 0
         before, at_s = self._aside.get(server.name, (0, 0.0))
@@ -201,7 +206,7 @@ class Watch:
             if (
                 fault.target == master and fault.kind in FORGETS and at_s <= fault.end_s and fault.at_s <= now
             )
-            # The slave may have ended between setting aside and cutting, which takes long on a slow disk.
+            # The slave may have ended between setting aside and cutting off, which takes long on a slow disk.
             or (fault.target == server.name and abs(fault.at_s - at_s) <= self._cutting_s(server.name, at_s))
         )
         wrong = again(before, count)
@@ -244,17 +249,19 @@ class Watch:
 
 
 def again(before: int, count: int) -> bool:
-    """Whether a slave sets a part of its log aside once more; there is less after its disk was lost."""
+    """Whether a slave sets a part of its log aside once more; after the loss of its disk the number
+    is lower.
+    """
     return 0 < before < count
 
 
 def behind(
     highest: Mapping[Place, int], now: Mapping[Place, int], end_of: Callable[[Place], int]
 ) -> dict[Place, tuple[int, int]]:
-    """Where an offset is lower than it was: so much, and how much it was.
+    """The places at which an offset is lower than the highest one seen: the present and the highest offset.
 
-    A queue that lost its end to a fault, and got nothing since, has no higher one to commit. Whether it may
-    have lost what was there is asked of the messages.
+    A queue that lost its end to a fault, and got no message since, cannot have a higher commit; the check of
+    the messages judges whether the loss is allowed.
     """
     return {
         place: (now.get(place, 0), before)
@@ -264,10 +271,10 @@ def behind(
 
 
 class LogLines(logging.Handler):
-    """The servers' and clients' log: warnings go to the trace, what crashed is a violation.
+    """The log of servers and clients: warnings go to the trace, and crashes are violations.
 
     Attributes:
-        deaf: nothing counts any more: what follows is the end of the run itself.
+        deaf: whether log lines are ignored, at the end of the run.
     """
 
     def __init__(self, site: Site, plan: Plan, history: History) -> None:
@@ -334,7 +341,7 @@ def _of_the_disk(error: BaseException) -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised."""
+    """The place at which an error was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
