@@ -1,8 +1,8 @@
-"""One load of the Python client, as a process of its own: what `benchmarks.client_speed` measures.
+"""One load of the Python client, in a process of its own, for `benchmarks.client_speed`.
 
     python -m benchmarks.client_loads NAME_SERVER TOPIC WAY WARMUP MESSAGES
 
-Prints seconds and this process's CPU seconds of the messages after the warm-up, as JSON.
+Prints, as JSON, the seconds and this process's CPU seconds for the messages after the warm-up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Meter:
 
 
 async def send(producer: Producer, topic: str, messages: int, in_flight: int) -> None:
-    """Send ``messages``, so many awaited at a time."""
+    """Send ``messages`` with at most ``in_flight`` awaited at a time."""
 
     async def work() -> None:
         for _ in range(messages // in_flight):
@@ -48,7 +48,7 @@ async def send(producer: Producer, topic: str, messages: int, in_flight: int) ->
 
 
 async def submit(producer: Producer, topic: str, messages: int, in_flight: int) -> None:
-    """Send ``messages`` without a task for each; so many are waited for together."""
+    """Send ``messages`` without a task for each, and wait for ``in_flight`` of them together."""
     for _ in range(messages // in_flight):
         for result in [producer.submit(Message(topic, BODY)) for _ in range(in_flight)]:
             await result

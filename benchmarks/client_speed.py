@@ -1,9 +1,9 @@
 """`make bench-client`: the Python client and Apache's Java client on the same broker, in one run.
 
-Both do the same loads in turn, and which one begins changes from round to round. Each is a process of its own
-with a warm-up of its own: 10 s of the same load for the JVM. Bodies have 128 bytes; the broker is OrbitMQ's
-with ASYNC_FLUSH. What counts is the CPU of the client per message: one core
-divided by it is the rate "per core". Without Maven Central the Python client is measured alone.
+Both clients run the same loads in turn, and the one that begins changes from round to round. Each is a
+separate process with its own warm-up: 10 s of the same load for the JVM. Bodies have 128 bytes; the broker is
+OrbitMQ's with ASYNC_FLUSH. The main figure is the client's CPU time per message: one core divided by it is
+the rate "per core". Without Maven Central the Python client is measured alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOPIC = "client_speed"
 TIMEOUT_S = 300
 JVM_WARMUP_S = 10
 JVM_WARMUP_CONSUMED = 1_000_000
-"""Messages of the backlog that a consumer in Java reads before it is measured: about ten seconds."""
+"""Messages of the backlog that a Java consumer reads before the measurement: about ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Way:
     """One way of using a client.
 
     Attributes:
-        peer: what the Java client does for it.
-        share: of the run's messages.
-        per_core: messages per second and core that are the aim, 0 for none.
+        peer: the name of the load in the Java client.
+        share: the share of the run's messages.
+        per_core: the goal in messages per second and core; 0 for none.
     """
 
     name: str
@@ -69,7 +69,7 @@ WAYS = (
 
 @dataclass
 class Speed:
-    """Messages per second, and the client's CPU microseconds per message."""
+    """Messages per second, and the client's CPU time per message in microseconds."""
 
     rate: float
     cpu_us: float
@@ -83,7 +83,7 @@ Runner = Callable[[str, int, int], Speed]
 
 
 def runner(command: list[str], name_server: str, folder: Path, *more: object) -> Runner:
-    """Runs a client program for one way, with `more` arguments behind the others."""
+    """Returns a function that runs a client program for one load, with `more` as its last arguments."""
 
     def run(way: str, warmup: int, messages: int) -> Speed:
         arguments = [name_server, TOPIC, way, str(warmup), str(messages), *map(str, more)]
@@ -109,7 +109,7 @@ def medians(speeds: list[Speed]) -> Speed:
 
 
 def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> dict[str, list[Speed | None]]:
-    """For each way the medians of both clients, theirs None when it was not measured."""
+    """For each load the medians of both clients; the Java client's are None if it was not measured."""
     found: dict[str, list[Speed | None]] = {}
     for way in WAYS:
         count = max(4096, int(messages * way.share) // 4096 * 4096)
@@ -128,7 +128,7 @@ def measure(ours: Runner, theirs: Runner | None, messages: int, rounds: int) -> 
 
 
 def java(theirs: Runner, way: Way, warmup: int, count: int) -> Speed:
-    """One run of the Java client, warmed."""
+    """One run of the Java client, after its warm-up."""
     return theirs(way.peer, JVM_WARMUP_CONSUMED if way.peer.startswith("consume") else warmup, count)
 
 
@@ -175,7 +175,7 @@ def report(found: dict[str, list[Speed | None]], rounds: int, kind: str) -> str:
 
 
 def missed(found: dict[str, list[Speed | None]], waits: dict[str, list[float]]) -> list[Miss]:
-    """The goals that were not met."""
+    """The goals that were missed."""
     misses = []
     for way in WAYS:
         mine = found[way.name][0]

@@ -1,4 +1,4 @@
-"""Many connections: a thousand that each have one send in flight, ten thousand that do nothing."""
+"""Many connections: a thousand with one send in flight each, and ten thousand idle ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SPARE_DESCRIPTORS = 200
 
 
 def measure(maker: Ours | Apache, generator: Generator, folder: Path) -> dict[str, float]:
-    """CPU per send with few and with many connections, in turn; then memory of idle ones."""
+    """CPU per send with few and with many connections, in turn; then the memory of idle connections."""
     allow_descriptors(IDLE + SPARE_DESCRIPTORS)
     name_server = maker.name_server(folder)
     with contextlib.ExitStack() as running:
         running.callback(name_server.stop)
-        # All of them come from one address; RocketMQ has no such limits.
+        # All connections come from one address, which OrbitMQ limits and RocketMQ does not.
         most = str(IDLE + SPARE_DESCRIPTORS)
         broker = maker.broker(folder, name_server.address, maxConnections=most, maxConnectionsPerAddress=most)
         running.callback(broker.stop)
@@ -50,7 +50,7 @@ def measure(maker: Ours | Apache, generator: Generator, folder: Path) -> dict[st
 
 
 def send(generator: Generator, broker: Server, connections: int, warmup_s: float) -> dict[str, Any]:
-    """Sends from so many connections, one in flight on each."""
+    """Sends over this many connections, with one send in flight on each."""
     return generator.run(
         "send",
         port=broker.port,
@@ -65,7 +65,7 @@ def send(generator: Generator, broker: Server, connections: int, warmup_s: float
 
 
 def idle_memory_mb(broker: Server) -> float:
-    """How much RssAnon grows by :data:`IDLE` connections that have asked one question each and stay."""
+    """Growth of RssAnon by :data:`IDLE` open connections, each of which has made one request."""
     before = broker.anonymous_mb()
     with contextlib.ExitStack() as connections:
         for _ in range(IDLE):
@@ -75,7 +75,7 @@ def idle_memory_mb(broker: Server) -> float:
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process, and the servers that it starts, open so many files.
+    """Let this process, and the servers that it starts, open this many files.
 
     Raises:
         ServerError: the system allows fewer.

@@ -1,7 +1,7 @@
-"""Apache's own benchmark, `org.apache.rocketmq.example.benchmark`, against a running broker of either kind.
+"""Apache's own benchmark, `org.apache.rocketmq.example.benchmark`, against a broker of OrbitMQ or Apache.
 
-What it achieves is read from the broker (offsets, counters, CPU time), so that both sides are measured alike
-and a short run is enough.
+Its results are read from the broker (offsets, counters, CPU time), so that both sides are measured in the
+same way and a short run is enough.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SEND_TOPIC, READ_TOPIC, GROUP = "example_send", "example_read", "example_group"
 BATCH = 32
 SAMPLE_S = 0.1
 STALLED_S = 30.0
-# The part of the backlog that is timed: without the client's start and the last stragglers.
+# The timed part of the backlog, without the client's start and the last stragglers.
 FROM_SHARE, TO_SHARE = 0.1, 0.95
 
 
 @dataclass
 class Speed:
-    """What one program achieved: messages per second, broker CPU per message, broker memory after it."""
+    """The result of one program: messages per second, broker CPU per message, broker memory afterwards."""
 
     rate: float
     cpu_us: float
@@ -40,7 +40,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long each program runs: Producer by time in seconds, Consumer by batches of its backlog."""
+    """The duration of each program: Producer by time in seconds, Consumer by the batches of its backlog."""
 
     warmup_s: float = 10.0
     duration_s: float = 20.0
@@ -54,8 +54,8 @@ class Programs:
     """Runs Producer and Consumer.
 
     Args:
-        apache: whose jars they come from.
-        folder: for their logs.
+        apache: Apache's servers, whose jars contain the programs.
+        folder: the folder for the programs' logs.
     """
 
     def __init__(self, apache: Apache, generator: Generator, folder: Path, effort: Effort) -> None:
@@ -65,7 +65,9 @@ class Programs:
         self.effort = effort
 
     def producer(self, name_server: Server, broker: Server) -> Speed:
-        """`Producer -w 64 -s 128`: 64 threads, each waiting for the answer to its 128 bytes."""
+        """`Producer -w 64 -s 128`: 64 threads, each of which waits for the answer to its message of 128
+        bytes.
+        """
         with Client(broker.port, timeout_s=30) as client:
             client.create_topic(SEND_TOPIC, QUEUES)
             wait_for_route(name_server, SEND_TOPIC)
@@ -85,7 +87,7 @@ class Programs:
         return speed(broker, begin, end)
 
     def consumer(self, name_server: Server, broker: Server) -> Speed:
-        """`Consumer` with its default of 20 threads, through a backlog of 128 byte messages."""
+        """`Consumer` with its default of 20 threads, on a backlog of messages of 128 bytes."""
         with Client(broker.port, timeout_s=30) as client:
             client.create_topic(READ_TOPIC, QUEUES)
             client.request(CREATE_GROUP, body=json.dumps({"groupName": GROUP}).encode())
@@ -136,7 +138,7 @@ class Programs:
 
 
 Sample = tuple[float, int, float]
-"""When, in seconds; how many messages so far; CPU time of the broker so far, in seconds."""
+"""The time in seconds, the number of messages so far, and the broker's CPU time so far in seconds."""
 
 
 def sample(broker: Server, count: int) -> Sample:
@@ -154,7 +156,7 @@ def speed(broker: Server, begin: Sample, end: Sample) -> Speed:
 def watch(
     process: subprocess.Popen[bytes], broker: Server, count: Callable[[], int], total: int
 ) -> list[Sample]:
-    """Samples until `total` messages more than at first have been counted."""
+    """Samples until the count has grown by `total` messages."""
     samples = [sample(broker, count())]
     moved = samples[0]
     while samples[-1][1] - samples[0][1] < TO_SHARE * total:
@@ -179,12 +181,12 @@ def sent(client: Client) -> int:
 
 
 def delivered(client: Client) -> int:
-    """How many messages the broker has handed to consumers since midnight, or since its start."""
+    """Number of messages that the broker has delivered to consumers since midnight, or since its start."""
     return int(json.loads(client.request(GET_BROKER_RUNTIME_INFO).body)["table"]["msgGetTotalTodayNow"])
 
 
 def compared(ours: dict[str, Speed], theirs: dict[str, Speed]) -> str:
-    """One line per program: rate, CPU and memory of both brokers, ratio ours/theirs."""
+    """One line per program: rate, CPU and memory of both brokers, and the ratios ours/theirs."""
     headings = ["Apache's example", "msg/s ours", "Apache", "ratio", "CPU us/msg ours", "Apache", "ratio"]
     headings += ["RssAnon MB ours", "Apache", "ratio"]
     rows = []

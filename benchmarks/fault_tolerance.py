@@ -1,10 +1,11 @@
-"""Three brokers on real sockets: one becomes 700 ms slow, later another one is killed. Who notices?
+"""Three brokers on real sockets: one becomes slow by 700 ms, later another one is killed. Measures how
+producers react.
 
     python -m benchmarks.fault_tolerance [--short] [--freeze] [--chart docs/images/fault_tolerance.png]
 
-Runs the same load with latency fault tolerance off and on, and with Apache's Java producer when its jars can
-be had. Printed: the share of messages that went to the slow broker, latencies, failures, and whether an
-accepted message is missing afterwards. The broker is made slow by a proxy that holds its answers back.
+Runs the same load with latency fault tolerance off and on, and with Apache's Java producer if its jars are
+available. Prints the share of messages that went to the slow broker, latencies, failures, and whether an
+accepted message is missing afterwards. A proxy slows the broker down by delaying its answers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from orbitmq import ConsumeFrom, Message, Producer, PullConsumer, SendError
 
 TOPIC = "fault_tolerance"
 SLOW, KILLED = "broker-b", "broker-c"
-# Where clients find the slow broker: its proxy. The broker itself is on the same port of 127.0.0.1.
+# The address at which clients reach the slow broker: its proxy. The broker itself has the same port on
+# 127.0.0.1.
 PROXY_HOST = "127.0.0.2"
 SLOW_BY_S = 0.7
 SENDERS = 8
@@ -37,7 +39,7 @@ PAUSE_S = 0.01
 
 @dataclass(frozen=True)
 class Plan:
-    """Seconds from the start of a run; the broker that is killed may be frozen (SIGSTOP) instead."""
+    """Times in seconds from the start of a run; the killed broker may be frozen (SIGSTOP) instead."""
 
     slow_at: float
     kill_at: float
@@ -50,7 +52,7 @@ LONG, SHORT = Plan(5, 15, 30), Plan(2, 5, 10)
 
 @dataclass(frozen=True)
 class Sent:
-    """One send; an empty broker name means that it failed."""
+    """One send; an empty broker name stands for a failed send."""
 
     at: float
     took: float
@@ -60,7 +62,7 @@ class Sent:
 
 @dataclass
 class Run:
-    """What one producer did."""
+    """The sends of one producer."""
 
     title: str
     sends: list[Sent] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Run:
 
 
 class SlowProxy:
-    """Passes everything on; answers are held back for ``delay_s``."""
+    """A proxy that passes everything on, and delays answers by ``delay_s``."""
 
     def __init__(self, port: int) -> None:
         self.delay_s = 0.0
@@ -109,19 +111,19 @@ class SlowProxy:
                 else:
                     writer.write(data)
         except ConnectionError:
-            pass  # either side may go; the other one hears of it below
+            pass  # either side may close; the other side is closed below
         finally:
             writer.close()
 
 
 def _write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Late, so the client may have gone meanwhile."""
+    """Write delayed data, unless the client has closed meanwhile."""
     if not writer.is_closing():
         writer.write(data)
 
 
 class Place:
-    """A name server and three brokers, of which one is behind a proxy."""
+    """A name server and three brokers, one of which is behind a proxy."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -167,7 +169,7 @@ class Place:
 
 
 async def python_sends(place: Place, run: Run, plan: Plan, options: dict[str, Any]) -> None:
-    """Send from our producer until the plan ends."""
+    """Send with OrbitMQ's producer until the plan ends."""
     async with Producer("faults", name_servers=place.name_server.address, **options) as producer:
         await producer.send(Message(TOPIC, b"x" * 128))
         begun = time.perf_counter()
@@ -189,7 +191,7 @@ async def python_sends(place: Place, run: Run, plan: Plan, options: dict[str, An
 async def java_sends(
     place: Place, run: Run, plan: Plan, world: Any, *, avoid: bool, detector: bool = False
 ) -> None:
-    """Send from Apache's Java producer until the plan ends."""
+    """Send with Apache's Java producer until the plan ends."""
     options: dict[str, object] = {
         "ns": place.name_server.address,
         "topic": TOPIC,
@@ -206,7 +208,7 @@ async def java_sends(
 
 
 async def follow(place: Place, plan: Plan) -> None:
-    """Let the misfortunes happen."""
+    """Carry out the plan's faults at their times."""
     await asyncio.sleep(plan.slow_at)
     place.proxy.delay_s = SLOW_BY_S
     await asyncio.sleep(plan.kill_at - plan.slow_at)
@@ -232,7 +234,7 @@ async def stored_ids(place: Place) -> set[str]:
 
 @asynccontextmanager
 async def servers(folder: Path) -> AsyncIterator[Place]:
-    """The place, running, with its proxy."""
+    """The running place with its proxy."""
     place = Place(folder)
     try:
         await asyncio.to_thread(place.start)
@@ -248,7 +250,7 @@ Sender = Callable[[Place, Run, Plan], Any]
 
 
 async def measure(place: Place, title: str, send: Sender, plan: Plan) -> Run:
-    """One run on healthy servers, and the search for what it lost."""
+    """One run on healthy servers, and the search for lost messages."""
     run = Run(title)
     place.proxy.delay_s = 0.0
     print(f"{title}: {plan.end:.0f} s", flush=True)
@@ -262,7 +264,7 @@ async def measure(place: Place, title: str, send: Sender, plan: Plan) -> Run:
 
 
 async def measure_all(plan: Plan, world: Any) -> list[Run]:
-    """Every producer in turn on the same three brokers."""
+    """Run every producer in turn on the same three brokers."""
     on = {"send_latency_fault_enable": True}
     ways: list[tuple[str, Sender]] = [
         ("OrbitMQ, off", lambda p, r, q: python_sends(p, r, q, {})),
@@ -289,7 +291,7 @@ async def measure_all(plan: Plan, world: Any) -> list[Run]:
 
 
 def report(runs: list[Run], plan: Plan) -> str:
-    """One line per run, of what was sent after the one broker had become slow."""
+    """One line per run, about the messages sent after the broker had become slow."""
     rows = []
     for run in runs:
         late = [sent for sent in run.sends if sent.at >= plan.slow_at]
@@ -311,7 +313,7 @@ def report(runs: list[Run], plan: Plan) -> str:
 
 
 def chart(runs: list[Run], plan: Plan, path: Path) -> None:
-    """Latency and choice of broker over time, one column per run."""
+    """Latency and chosen broker over time, one column per run."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -357,7 +359,7 @@ def chart(runs: list[Run], plan: Plan, path: Path) -> None:
 
 
 def java_world(folder: Path) -> Any:
-    """Apache's clients, or None with the reason printed."""
+    """Apache's clients, or None after the reason was printed."""
     from tests.interop.world import World
 
     try:
@@ -378,7 +380,7 @@ def main() -> None:
         runs = asyncio.run(measure_all(plan, java_world(Path(folder))))
     print(report(runs, plan))
     if options.chart:
-        # Three columns are readable: off, on, and the Java producer's on.
+        # Three columns are readable: OrbitMQ's off and on, and the Java producer's on.
         chart([*runs[:2], *runs[4:5]], plan, options.chart)
     if any(run.missing for run in runs):
         sys.exit("accepted messages are missing")

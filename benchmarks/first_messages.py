@@ -1,4 +1,5 @@
-"""How long a group waits: a new member for its first message, a killed member's queue for its next one.
+"""Measures waits in a group: a new member's wait for its first message, and a killed member's queue's for its
+next one.
 
 `python -m benchmarks.first_messages [--rounds 5]`; a part of `make bench-client`. Members are processes;
 every queue gets a message every 20 ms. With Apache's clients both take up to 20 s, the interval of their
@@ -36,11 +37,11 @@ TITLES = {
 
 
 class Member:
-    """A consumer in a process of its own.
+    """A consumer in a separate process.
 
     Attributes:
-        began: when it was started, and when it got the first message; of the clock that all processes have.
-        handled: of each queue the times of its messages.
+        began: the times of its start and of its first message, on the clock that all processes share.
+        handled: for each queue, the times of its messages.
     """
 
     def __init__(self, name_server: str) -> None:
@@ -67,7 +68,7 @@ class Member:
         return min((times[0] for times in self.handled.values()), default=None)
 
     def kill(self) -> float:
-        """End it with SIGKILL; returns when."""
+        """Kill the member with SIGKILL; returns the time."""
         at = time.monotonic()
         self.process.kill()
         self.process.wait()
@@ -78,7 +79,7 @@ class Member:
 
 
 def measure(name_server: Server, broker: Server, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round, by the keys of :data:`TITLES`; of killed owners the worst queue."""
+    """Seconds of each round, by the keys of :data:`TITLES`; for killed owners the worst queue counts."""
     with Client(broker.port) as client:
         client.create_topic(TOPIC, QUEUES)
     wait_for_route(name_server, TOPIC)
@@ -107,7 +108,7 @@ def measure(name_server: Server, broker: Server, rounds: int) -> dict[str, list[
 
 
 def _next(member: Member, queue: int, at: float) -> float:
-    """When it handled the first message of a queue behind a time; 0: not yet."""
+    """The time at which the member handled the first message of a queue after ``at``; 0 if it has not yet."""
     return next((time for time in member.handled.get(queue, ()) if time > at), 0.0)
 
 
@@ -122,7 +123,7 @@ def _until(condition: object) -> None:
 
 @contextlib.contextmanager
 def _load(name_server: str) -> Iterator[None]:
-    """Messages to every queue, in a thread, while the block runs."""
+    """Send messages to every queue from a thread, while the block runs."""
     ended = threading.Event()
 
     async def send() -> None:
@@ -156,7 +157,7 @@ def report(found: dict[str, list[float]]) -> str:
 
 
 async def _consume(name_server: str) -> None:
-    """One member; what it tells is read by :class:`Member`."""
+    """Run one member; :class:`Member` reads its output."""
 
     async def handle(message: ReceivedMessage) -> None:
         print(f"got {message.queue_id} {time.monotonic()}", flush=True)

@@ -1,9 +1,9 @@
-"""What a flush costs in blocks that are new, that zeros were written to shortly before, and that are old.
+"""The cost of a flush to blocks that are new, that were filled with zeros shortly before, or that are old.
 
     python -m benchmarks.flush_blocks [--rounds 5]
 
 One thread appends batches of three sizes to a preallocated file, each with `pwrite` and `fdatasync`; the
-three kinds of blocks take turns. This is what decision 10 rests on, without a broker.
+three kinds of blocks take turns. Decision 10 relies on these figures. No broker is involved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.measure import Generator, microseconds, table
 
 BATCHES = (340, 11_000, 54_000)
-"""One record of 128 bytes of body, those of 32, those of 160."""
+"""One record with a body of 128 bytes, batches of 32 records, batches of 160 records."""
 KINDS = {"new": 0, "256 KiB of zeros ahead": 256 * 1024, "old": -1}
 
 

@@ -1,4 +1,4 @@
-"""What many topics, many records and many connections cost, beside the project's targets.
+"""The costs of many topics, many records and many connections, beside the project's targets.
 
 `make bench` measures OrbitMQ's broker, `make bench-peer` Apache RocketMQ's too, each with all processors:
 
@@ -31,9 +31,9 @@ class Line:
     """One figure.
 
     Attributes:
-        key: under which it is found and kept.
-        shape: how the number is written.
-        least, most: the target; a bound that is None is not judged.
+        key: the figure's key in results and records.
+        shape: the format of the number.
+        least, most: the target's bounds; None for no bound.
         most_full: the target instead of `most` from 50,000 topics on.
     """
 
@@ -51,7 +51,7 @@ class Line:
         return "" if most is None else "<= " + self.shape.format(most)
 
     def met(self, value: float, topics: int) -> bool | None:
-        """Whether the target is met; None when there is none."""
+        """Whether the target is met; None if there is no target."""
         return self.times(value, topics) <= 1 if self.target(topics) else None
 
     def times(self, value: float, topics: int) -> float:
@@ -106,7 +106,7 @@ LINES = (
 
 
 def measure(maker: Maker, generator: Generator, folder: Path, topics: int) -> Found:
-    """Every figure of one system, by its key."""
+    """All figures of one system, by their keys."""
     found: Found = {}
     waiting = FULL_TIMERS if topics >= FULL_TOPICS else SHORT_TIMERS
     parts: tuple[tuple[str, Callable[[Path], Found]], ...] = (
@@ -126,7 +126,7 @@ def measure(maker: Maker, generator: Generator, folder: Path, topics: int) -> Fo
 
 
 def report(found: Found, topics: int) -> tuple[str, list[Miss]]:
-    """One line per figure beside its target, and the lines that miss theirs."""
+    """One line per figure beside its target, and the lines that miss their targets."""
     rows: list[list[str]] = []
     missed: list[Miss] = []
     for line in LINES:
@@ -147,7 +147,7 @@ def report(found: Found, topics: int) -> tuple[str, list[Miss]]:
 
 
 def compare(ours: Found, theirs: Found, topics: int) -> str:
-    """One line per figure of both, ratio ours/theirs."""
+    """One line per figure of both systems, with the ratio ours/theirs."""
     rows = []
     for line in LINES:
         a, b = ours[line.key], theirs[line.key]

@@ -1,9 +1,9 @@
 """gRPC: OrbitMQ's broker beside Apache's proxy with its broker in one JVM (``-pm local``), SYNC_FLUSH.
 
 Loads are sends (:mod:`benchmarks.grpc_sends`) and receives with acknowledgements
-(:mod:`benchmarks.grpc_receives`); rows are what has another shape, each judged by a goal (:data:`ROWS`). Both
-systems run in one session, in turn; which of them begins changes from run to run, and the other one is
-stopped meanwhile. Before anything is measured it runs for 10 s on the JVM.
+(:mod:`benchmarks.grpc_receives`); rows are all other measurements, each with a goal (:data:`ROWS`). Both
+systems run in one session, in turn; the one that begins changes from run to run, and the other one is stopped
+(SIGSTOP) meanwhile. The JVM is warmed up for 10 s first.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from benchmarks.measure import Effort, microseconds, table
 from benchmarks.servers import ServerError, left_out
 
 RECEIVES = f"receive {grpc_receives.BATCH}, acknowledge one by one; latency of one acknowledgement"
-# Messages for each second that a run shall take; a run takes as long as they need.
+# The number of messages for each second that a run should take; the run ends when all are done.
 RECEIVES_PER_SECOND = 4000
 LOADS_NAME = "loads"
 
 
 @dataclass
 class World:
-    """Where and how rows are measured.
+    """The environment in which rows are measured.
 
     Attributes:
-        places: both systems, which stand still; empty for a row that starts servers of its own.
+        places: both systems, paused; empty for a row that starts its own servers.
     """
 
     places: Sequence[Place]
@@ -48,10 +48,10 @@ class World:
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured, and the lines of the table that it gives.
+    """One row: its measurement, and its lines of the table.
 
     Attributes:
-        shared: it uses the systems that run for all.
+        shared: whether the row uses the systems that run for all rows.
     """
 
     measure: Callable[[World], dict[str, Any]]
@@ -82,9 +82,9 @@ NAMES = (LOADS_NAME, *ROWS)
 
 
 def measure(folder: Path, effort: Effort, *, short: bool, names: Sequence[str] = NAMES) -> dict[str, Any]:
-    """What is kept of each name that is wanted: "grpc" has the loads, "grpc_rows" the rows.
+    """The results for the record, of the requested names: "grpc" has the loads, "grpc_rows" the rows.
 
-    Without ``h2load`` there is nothing to measure: one line says so.
+    Without ``h2load`` nothing is measured, and one line says so.
     """
     if shutil.which("h2load") is None:
         left_out("gRPC is left out: h2load is not installed (apt install nghttp2-client)")
@@ -107,7 +107,7 @@ def measure(folder: Path, effort: Effort, *, short: bool, names: Sequence[str] =
 
 
 def _taken(names: Iterable[str], world: World) -> dict[str, Any]:
-    """The rows of these names; a row that fails is told, and the others are taken all the same."""
+    """The rows of these names; a failure of a row is printed, and the other rows are still measured."""
     found = {}
     for name in names:
         try:
@@ -130,7 +130,7 @@ def _row(name: str, world: World) -> dict[str, Any]:
 
 
 def merged(content: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, and of an earlier record what was not measured now.
+    """The new results, completed by the earlier record's results that were not measured again.
 
     Machine and day are those of the loads; each row has its own day.
     """
@@ -141,7 +141,7 @@ def merged(content: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """The tables of what is kept."""
+    """The tables of a record."""
     if not content.get("grpc") and not content.get("grpc_rows"):
         return "left out: h2load is not installed"
     headings = ["load", "a second: ours", "Apache", "ratio", "CPU us ours", "Apache", "ratio"]
@@ -184,7 +184,7 @@ def _loads(world: World) -> dict[str, Any]:
 
 
 def _receives(places: Sequence[Place], effort: Effort) -> dict[str, Any]:
-    """Receives with acknowledgements of both, in turn."""
+    """Receives with acknowledgements of both systems, in turn."""
     for place in places:
         until = time.monotonic() + place.warmup_s
         while time.monotonic() < until:

@@ -1,9 +1,10 @@
-"""The official clients of RocketMQ 5 in Java and Python as they come: producer, push consumer, arrival.
+"""The official clients of RocketMQ 5 in Java and Python with default settings: producer, push consumer,
+arrival.
 
-Rates are the client's and the server's together, on the same cores, and mostly the client's: so the server's
-CPU of a message stands beside them. A producer sends 128 bytes; a push consumer takes messages that are
-there. For arrivals a process of ours sends 1,000 messages a second, each with the time in its body, to a
-topic that one Java push consumer reads. Each run has a topic and a group of its own.
+Client and server share the cores, and mostly the client limits the rate; therefore the server's CPU per
+message is measured, too. A producer sends 128 bytes; a push consumer reads stored messages. For arrivals a
+process sends 1,000 messages a second, each with the time in its body, to a topic that one Java push consumer
+reads. Each run has its own topic and group.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from orbitmq.gateway.status import Code
 JAVA_CLIENT = "5.2.0"
 A_SECOND = 1_000
 TIME_BYTES = 8
-# The most sends under way; a server that is slower gets fewer than A_SECOND.
+# The most sends in flight; a slower server gets fewer than A_SECOND messages.
 UNDER_WAY = 500
 END_WITHIN_S = 120.0
 _FRESH = itertools.count(1)
@@ -44,7 +45,7 @@ _FRESH = itertools.count(1)
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds before and while a client is measured, and how many runs of each side."""
+    """Seconds before and during the measurement of a client, and the number of runs on each side."""
 
     warm_s: float
     seconds: float
@@ -60,7 +61,7 @@ class Official:
     """A client in one role.
 
     Attributes:
-        most: messages a second that a consumer may take, at each side; so many are there for it.
+        most: messages a second that a consumer may reach on each side; that many are stored for it.
     """
 
     title: str
@@ -94,7 +95,7 @@ def _programs(folder: Path) -> dict[str, list[str]]:
     classes.mkdir(parents=True, exist_ok=True)
     compile_java(classes, jars, [ROOT / "benchmarks" / "java" / "GrpcClient.java"])
     java = ["java", "-Xmx512m", f"-Duser.home={folder}", "-cp", f"{classes}:{jars}", "GrpcClient"]
-    # -P: benchmarks/grpc.py is not the package of that name.
+    # -P keeps benchmarks/grpc.py from hiding the package of that name.
     return {
         "java": java,
         "python": [python_client().command[0], "-P", str(ROOT / "benchmarks" / "grpc_python.py")],
@@ -102,7 +103,7 @@ def _programs(folder: Path) -> dict[str, list[str]]:
 
 
 def _run(place: Place, command: Sequence[str], log: Path) -> dict[str, float]:
-    """Run a client; its rate, latencies, and the server's CPU of a message meanwhile.
+    """Run a client; returns its rate, its latencies, and the server's CPU per message.
 
     Raises:
         ServerError: the client ends without a result.
@@ -145,7 +146,7 @@ def _run(place: Place, command: Sequence[str], log: Path) -> dict[str, float]:
 
 
 class _Runs:
-    """Runs of the clients at both places, in turn."""
+    """Runs of the clients at both systems, in turn."""
 
     def __init__(self, places: Sequence[Place], folder: Path, times: Times) -> None:
         self._places = dict(zip(("ours", "apache"), places, strict=True))
@@ -154,11 +155,11 @@ class _Runs:
         self._programs = _programs(folder)
 
     def official(self, client: Official) -> dict[str, Any]:
-        """The runs of a producer or consumer."""
+        """The runs of an official producer or consumer."""
         return self._compared(self._times.seconds, lambda *run: self._one(client, *run))
 
     def arrivals(self) -> dict[str, Any]:
-        """The runs of a push consumer that waits for what is sent."""
+        """The runs of a push consumer that waits for messages."""
         return self._compared(self._times.arrival_s, self._arrival)
 
     def _compared(self, seconds: float, one: Any) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class _Runs:
         count = int(client.most.get(side, 0) * (warm_s + seconds + 1))
         if count:
             with ExitStack() as stack:
-                # The group's place in each queue is the end from then on.
+                # From here on, the group begins at the end of each queue.
                 Consumers(place.port, topic, stack, group=topic)
             fill(place, topic, count, self._folder)
         found = self._client(client.program, client.role, place, topic, warm_s, seconds)
@@ -209,7 +210,9 @@ class _Runs:
 
 
 class Sender(threading.Thread):
-    """Sends messages with the time in their bodies while its block runs: :data:`A_SECOND` a second."""
+    """A thread that sends :data:`A_SECOND` messages a second, with the time in their bodies, while its block
+    runs.
+    """
 
     def __init__(self, port: int, topic: str) -> None:
         super().__init__(daemon=True)
@@ -233,7 +236,7 @@ class Sender(threading.Thread):
         try:
             with Wire(self._port, "sender") as wire:
                 self._send(wire)
-        except Exception as error:  # it is raised where the block ends
+        except Exception as error:  # it is raised at the end of the block
             self._error = error
 
     def _send(self, wire: Wire) -> None:
@@ -255,18 +258,18 @@ class Sender(threading.Thread):
 
 
 def compare(places: Sequence[Place], folder: Path, *, short: bool) -> dict[str, Any]:
-    """Producers and push consumers of both."""
+    """Producers and push consumers at both systems."""
     runs = _Runs(places, folder, SHORT if short else FULL)
     return {client.title: runs.official(client) for client in OFFICIAL}
 
 
 def compare_arrivals(places: Sequence[Place], folder: Path, *, short: bool) -> dict[str, Any]:
-    """Arrival at a Java push consumer of both."""
+    """Arrivals at a Java push consumer, at both systems."""
     return _Runs(places, folder, SHORT if short else FULL).arrivals()
 
 
 def lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """Rates of the official clients."""
+    """The lines with the rates of the official clients."""
     rows = []
     for title, runs in found.items():
         rates = {side: [run["rate"] for run in some] for side, some in runs.items()}
@@ -279,7 +282,7 @@ def lines(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def arrival_lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """Latencies to the listener."""
+    """The lines with the latencies to the listener."""
     rows = []
     for name in ("p50_us", "p99_us"):
         values = {side: [run[name] for run in some] for side, some in found.items()}

@@ -1,4 +1,4 @@
-"""The lines of the table in which gRPC's rows stand beside their goals."""
+"""The lines of the table that compares gRPC's rows with their goals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADINGS = ["row", "OrbitMQ", "Apache RocketMQ 5.5.0", "ours to Apache's", "goal
 
 
 def cell(one: Mapping[str, float]) -> str:
-    """Rate and CPU."""
+    """The text of a rate and its CPU."""
     return cost(dict(one))
 
 
@@ -19,7 +19,7 @@ def ratio(values: Mapping[str, Sequence[float]]) -> float:
     """The median of the ratios within the turns: ours to Apache's.
 
     Args:
-        values: of each turn, the first key is ours and the second one Apache's.
+        values: the values of each turn; the first key is OrbitMQ's and the second Apache's.
     """
     ours, apache = values.values()
     return statistics.median(mine / theirs for mine, theirs in zip(ours, apache, strict=True))
@@ -36,8 +36,8 @@ def line(
     """A line of the table, judged by :func:`ratio`.
 
     Args:
-        cells: what is shown of both sides.
-        least, most: bounds of the ratio; one of them.
+        cells: the cells of both sides.
+        least, most: the bound of the ratio; exactly one is given.
     """
     found = ratio(values)
     if least is not None:

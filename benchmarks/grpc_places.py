@@ -1,7 +1,7 @@
 """The two systems that serve gRPC: OrbitMQ's broker, and Apache's proxy with its broker in one JVM.
 
-Both flush each message to disk before its answer. The rows of :mod:`benchmarks.grpc` that use these places
-measure one while the other one is stopped.
+Both flush each message to disk before its answer. The rows of :mod:`benchmarks.grpc` measure one system while
+the other one is paused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.servers import (
 TOPIC = "grpc"
 QUEUES = 8
 HEAP_MB = 1024
-# For what shall happen within a moment.
+# The limit of waits for events that should happen at once.
 LIMIT_S = 60
 
 
@@ -43,9 +43,9 @@ class Place:
     """One of the two systems while it runs.
 
     Attributes:
-        server: whose CPU is counted; its port speaks remoting.
-        name_server: which it registers with.
-        port: where it serves gRPC.
+        server: the server whose CPU is counted; its port is for remoting.
+        name_server: its name server.
+        port: its gRPC port.
     """
 
     title: str
@@ -56,16 +56,16 @@ class Place:
 
     @property
     def endpoint(self) -> str:
-        """Where clients find it."""
+        """The address for gRPC clients."""
         return f"127.0.0.1:{self.port}"
 
     def stored(self, topic: str = TOPIC) -> int:
-        """How many messages the topic has."""
+        """Number of messages of the topic."""
         with Client(self.server.port) as client:
             return sum(client.max_offset(topic, queue) for queue in range(QUEUES))
 
     def prepare(self, topic: str, group: str) -> None:
-        """Make a topic and a group, and wait until clients find them."""
+        """Create a topic and a group, and wait until clients find them."""
         with Client(self.server.port) as client:
             client.create_topic(topic, QUEUES)
             client.create_group(group)
@@ -102,12 +102,12 @@ def proxy_jars() -> str:
 def start_proxy(
     maker: Apache, folder: Path, name_server: str, port: int, *, name: str = "broker-a", **more: str
 ) -> tuple[Server, int]:
-    """Start Apache's proxy with a broker in the same JVM; gives also the port where it serves gRPC.
+    """Start Apache's proxy with a broker in the same JVM; returns the server and its gRPC port.
 
     Args:
-        maker: has the jars of :func:`proxy_jars`.
-        port: of its broker; the two before it and the four behind it are taken too.
-        more: settings of its broker.
+        maker: Apache's servers, with the jars of :func:`proxy_jars`.
+        port: the broker's port; the two ports before it and the four after it are also used.
+        more: further settings of the broker.
     """
     properties = broker_properties(port, folder / "store", name_server, name=name, **more)
     broker = write_properties(folder / "broker.conf", properties)
@@ -123,7 +123,7 @@ def start_proxy(
     main = ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-n", name_server]
     command = [*maker.java(folder, maker.heap_mb), *main, "-pc", str(proxy), "-bc", str(broker)]
     server = start("apache-proxy", command, port, folder, HEART_BEAT)
-    _wait_for_port(grpc_port)  # the proxy opens it after its broker's
+    _wait_for_port(grpc_port)  # the proxy opens its port after the broker's
     return server, grpc_port
 
 
@@ -141,7 +141,7 @@ def _wait_for_port(port: int) -> None:
 
 @contextmanager
 def _running(maker: Ours | Apache, folder: Path) -> Iterator[tuple[Server, Any]]:
-    """A name server, and a function that keeps another server until the end of the block."""
+    """A name server, and a function that registers a server to be ended with the block."""
     with ExitStack() as stack:
 
         def kept(server: Server) -> Server:

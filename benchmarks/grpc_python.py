@@ -1,9 +1,9 @@
-"""The official Python client as it comes, in a virtual environment of its own.
+"""The official Python client with default settings, in a virtual environment of its own.
 
     grpc_python.py ROLE ENDPOINT TOPIC GROUP WARM_S SECONDS
 
 ROLE is send (by 16 threads) or consume (a push consumer). A consumer's time begins with its first message.
-Prints "ready" when it works, "begin" WARM_S later, and after SECONDS more how many messages there were.
+Prints "ready" when it works, "begin" WARM_S later, and after SECONDS more the number of messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocketmq import (  # type: ignore[import-not-found]
 THREADS = 16
 BODY = b"x" * 128
 FIRST_WITHIN_S = 60
-# One for each message; a list may grow from many threads.
+# One element per message, since several threads may append to a list safely.
 counted: list[None] = []
 failures: list[str] = []
 

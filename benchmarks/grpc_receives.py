@@ -1,8 +1,8 @@
 """Push consumers over gRPC: each receives up to 32 messages and acknowledges them one by one.
 
-The consumers are the same program for both systems (:mod:`benchmarks.grpc_wire`), one connection each in one
-process. A consumer has all acknowledgements of what it received under way at once, and receives again when
-all are answered. Before a run the topic is filled; the run ends when each of its messages is acknowledged.
+The consumers are the same program for both systems (:mod:`benchmarks.grpc_wire`), with one connection each in
+one process. A consumer sends all acknowledgements of a receive at once, and receives again when all are
+answered. The topic is filled before a run; the run ends when each message is acknowledged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orbitmq.gateway.status import Code
 CONSUMERS = 16
 BATCH = 32
 BODY_BYTES = 128
-# Sends under way while the topic is filled.
+# Sends in flight while the topic is filled.
 FILLING = 256
-# The shortest that Apache's proxy takes, as it comes.
+# The shortest polling time that Apache's proxy accepts by default.
 POLL_MS = 2000
 LIMIT_S = 300
 GROUP = "grpc-consumers"
@@ -35,8 +35,8 @@ class Consumer:
     """One push consumer.
 
     Attributes:
-        goes_on: receives again when all is acknowledged.
-        took_us: of each acknowledgement, from its call to its answer.
+        goes_on: whether the consumer receives again when all messages are acknowledged.
+        took_us: for each acknowledgement, the time from its call to its answer.
     """
 
     def __init__(self, wire: Wire, topic: str, group: str) -> None:
@@ -66,7 +66,7 @@ class Consumer:
 
     @property
     def busy(self) -> bool:
-        """Whether calls are under way."""
+        """Whether calls are in flight."""
         return bool(self._receiving or self._begun)
 
     def receive(self) -> None:
@@ -75,7 +75,7 @@ class Consumer:
         self.wire.flush()
 
     def turn(self) -> int:
-        """Read what has come, go on; how many acknowledgements were answered.
+        """Read the arrived answers and continue; returns the number of answered acknowledgements.
 
         Raises:
             ServerError: an acknowledgement was refused.
@@ -112,10 +112,10 @@ class Consumer:
 
 
 class Consumers:
-    """All consumers of one system, which stay for all runs."""
+    """All consumers of one system, used for all runs."""
 
     def __init__(self, port: int, topic: str, stack: ExitStack, *, group: str = GROUP) -> None:
-        # Each run has clients of its own: a server may not know yet that those of the last one are gone.
+        # Each run has new client ids: a server may not know yet that the clients of the last run are gone.
         run = time.monotonic_ns()
         self._all = [
             Consumer(stack.enter_context(Wire(port, f"consumer-{run}-{number}")), topic, group)
@@ -124,12 +124,12 @@ class Consumers:
         self._selector = stack.enter_context(selectors.DefaultSelector())
         for consumer in self._all:
             self._selector.register(consumer.wire, selectors.EVENT_READ, consumer)
-            # The group's place in each queue is the end from then on.
+            # From here on, the group begins at the end of each queue.
             consumer.receive()
         self._rest()
 
     def _rest(self) -> None:
-        """Wait until no call is under way."""
+        """Wait until no call is in flight."""
         for consumer in self._all:
             consumer.goes_on = False
         until = time.monotonic() + LIMIT_S
@@ -143,10 +143,10 @@ class Consumers:
         return sum(key.data.turn() for key, _ in ready)
 
     def run(self, server: Server, count: int) -> Run:
-        """Receive and acknowledge so many messages, which are there.
+        """Receive and acknowledge this many stored messages.
 
         Raises:
-            ServerError: they do not come.
+            ServerError: they do not arrive in time.
         """
         for consumer in self._all:
             consumer.took_us.clear()
@@ -165,10 +165,10 @@ class Consumers:
 
 
 def fill(port: int, topic: str, count: int) -> None:
-    """Send so many messages.
+    """Send this many messages.
 
     Raises:
-        ServerError: one of them is refused.
+        ServerError: a message is refused.
     """
     data = send_request(topic, BODY_BYTES)
     begun = done = 0

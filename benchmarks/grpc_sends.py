@@ -1,7 +1,7 @@
-"""Sends over gRPC by nghttp2's ``h2load``: one request again and again, in plaintext or over TLS.
+"""Sends over gRPC by nghttp2's ``h2load``, which repeats one request, in plaintext or over TLS.
 
-Its headers never change, which flatters both sides. That each call stored its message is checked by the
-topic's offsets.
+The headers never change, which favours both sides. The topic's offsets show that each call stored its
+message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADERS = ("content-type: application/grpc", "te: trailers", "x-mq-client-id: h2
 
 @dataclass(frozen=True)
 class Load:
-    """So many connections, with so many calls under way on each."""
+    """A number of connections, and of calls in flight on each."""
 
     connections: int
     calls: int
@@ -37,7 +37,7 @@ class Load:
 
 
 LOADS = (Load(1, 1), Load(64, 1), Load(16, 16))
-# Over TLS and in plaintext.
+# The loads compared over TLS and in plaintext.
 COMPARED = (Load(64, 1), Load(16, 16))
 FILLING = Load(16, 16)
 
@@ -48,7 +48,7 @@ def _command(load: Load, data: Path) -> list[str]:
 
 
 def run_load(place: Place, load: Load, folder: Path, seconds: float, *, tls: bool = False) -> Run:
-    """One run.
+    """One run of a load.
 
     Raises:
         ServerError: h2load fails, or not every call stored its message.
@@ -71,7 +71,8 @@ def run_load(place: Place, load: Load, folder: Path, seconds: float, *, tls: boo
     place.server.pause()
     lines = log.read_text().splitlines() if log.exists() else []
     took_us = sorted(int(line.split("\t")[2]) for line in lines)
-    # Calls under way at the end may be stored and not counted, and stored when the server goes on.
+    # Calls in flight at the end may be stored without being counted, some of them only when the server
+    # resumes.
     under_way = load.connections * load.calls
     if done.returncode != 0 or not took_us or abs(stored - len(took_us)) > 2 * under_way:
         said = f"{len(took_us)} calls, {stored} messages stored: {done.stdout[-500:]}{done.stderr[-200:]}"
@@ -85,10 +86,10 @@ def run_load(place: Place, load: Load, folder: Path, seconds: float, *, tls: boo
 
 
 def fill(place: Place, topic: str, count: int, folder: Path) -> None:
-    """Store so many messages in a topic that has none.
+    """Store this many messages in an empty topic.
 
     Raises:
-        ServerError: it has another number of them then.
+        ServerError: the topic has another number of messages afterwards.
     """
     data = folder / "filling"
     data.write_bytes(prefixed(send_request(topic, BODY_BYTES)))
@@ -102,7 +103,7 @@ def fill(place: Place, topic: str, count: int, folder: Path) -> None:
 
 
 def compare_tls(places: Sequence[Place], folder: Path, effort: Effort) -> dict[str, Any]:
-    """Each load in plaintext and over TLS, of both in turn."""
+    """Each load in plaintext and over TLS, at both systems in turn."""
     found: dict[str, Any] = {}
     for load in COMPARED:
         for place in places:
@@ -122,7 +123,7 @@ def compare_tls(places: Sequence[Place], folder: Path, effort: Effort) -> dict[s
 
 
 def tls_lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """The share of the plaintext rate that is left over TLS."""
+    """The share of the plaintext rate that remains over TLS."""
     lines = []
     for title, runs in found.items():
         shares = {

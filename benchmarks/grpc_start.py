@@ -1,7 +1,7 @@
 """A broker that no gRPC client has called, beside the same broker without the gateway: start and idle memory.
 
-There is no setting that takes the gateway out. The broker without it runs the same program, in which an
-extension that adds nothing stands where the gateway's would: no module of the gateway is imported.
+No setting removes the gateway. The broker without it runs the same program with an empty extension in the
+gateway's place, so that no module of the gateway is imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.pages.records import number
 from benchmarks.servers import Ours, Server
 
 PAIRS, SHORT_PAIRS = 10, 3
-# A start within so much of the other's; so much more memory.
+# The largest allowed ratio of start times, and of memory.
 MOST_TIMES = 1.05
 IDLE_S = 1.0
 _MAIN = "import sys; from orbitmq.cli.main import main; sys.exit(main())"
@@ -36,7 +36,7 @@ sys.modules[stub.__name__] = stub
 
 @dataclass(frozen=True)
 class _Maker(Ours):
-    """Starts brokers by a program of its own."""
+    """Starts brokers by another main program."""
 
     program: str = _MAIN
 
@@ -48,12 +48,12 @@ MAKERS = {"with": _Maker(), "without": _Maker(program=_NOTHING + _MAIN)}
 
 
 def measure(folder: Path, *, short: bool) -> dict[str, Any]:
-    """Starts of both in turn, each with an empty store."""
+    """Starts of both brokers in turn, each with an empty store."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in MAKERS}
     with ExitStack() as stack:
         name_server = Ours().name_server(folder / "names")
         stack.callback(name_server.kill)
-        # The first pair reads the files from the disk.
+        # An extra first pair, which is not counted, reads the files from the disk.
         for turn in range(-1, SHORT_PAIRS if short else PAIRS):
             for name in list(MAKERS)[:: 1 if turn % 2 == 0 else -1]:
                 one = _once(MAKERS[name], folder / f"{name}-{turn}", name_server)
@@ -72,7 +72,7 @@ def _once(maker: Ours, folder: Path, name_server: Server) -> dict[str, float]:
 
 
 def lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """The lines of the table; Apache has no broker without its proxy's part to compare."""
+    """The lines of the table; Apache has no broker without its proxy's part for comparison."""
     rows = []
     for title, name, unit in (("ready after start", "ready_s", "s"), ("idle memory", "idle_mb", "MB")):
         values = {which: [run[name] for run in runs] for which, runs in found.items()}

@@ -1,10 +1,11 @@
-"""Push consumers of one group that wait for messages: what each costs the server, in memory and CPU.
+"""Push consumers of one group that wait for messages: the server's memory and CPU for each.
 
-They are the same program for both systems: each has a Telemetry stream and a receive that waits for 20 s, and
-calls as the official Java client does, Heartbeat every 10 s and QueryAssignment every 5 s. 250 of them share
-a connection. In each turn both systems start anew. First :data:`FIRST` consumers call a hundred times as
-often, to warm the server; the memory of a consumer is the growth from then on. OrbitMQ's is the process's
-(RssAnon); of the JVM, whose heap is all there from the start, it is the live heap after a collection.
+The consumers are the same program for both systems: each has a Telemetry stream and a receive that waits for
+20 s, and calls Heartbeat every 10 s and QueryAssignment every 5 s, like the official Java client. 250
+consumers share a connection. In each turn both systems are started anew. First :data:`FIRST` consumers call a
+hundred times as often, to warm up the server; the memory per consumer is the growth from then on. For OrbitMQ
+the memory is the process's (RssAnon); for the JVM, whose heap is fully allocated at the start, it is the live
+heap after a collection.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ TOPIC, GROUP = "grpc-waiting", "grpc-waiting"
 FIRST = 100
 POLL_MS = 20_000
 BATCH = 32
-# OrbitMQ takes 1,000 calls of a connection at a time; a consumer has at most four.
+# OrbitMQ accepts 1,000 concurrent calls per connection; a consumer has at most four.
 A_CONNECTION = 250
-# Consumers that begin together.
+# Number of consumers that begin together.
 TOGETHER = 50
 HURRY = 100
 OPEN_WITHIN_S = 120.0
@@ -46,11 +47,13 @@ OPEN_WITHIN_S = 120.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many consumers wait at both, how many at last, for how long their CPU is measured, how often."""
+    """Numbers of waiting consumers: at both systems, and in the last crowd; duration and settling time in
+    seconds.
+    """
 
     both: int = 1_000
     crowd: int = 10_000
-    # A whole turn of receives.
+    # A whole cycle of receives.
     seconds: float = 20.0
     settle_s: float = 3.0
     turns: int = 2
@@ -70,7 +73,7 @@ class Crowd:
     """The consumers, which wait while :meth:`run` runs.
 
     Attributes:
-        hurry: Heartbeat and QueryAssignment come so many times as often.
+        hurry: the factor by which Heartbeat and QueryAssignment are called more often.
     """
 
     def __init__(self, port: int, stack: ExitStack) -> None:
@@ -78,7 +81,7 @@ class Crowd:
         self._stack = stack
         self._selector = stack.enter_context(selectors.DefaultSelector())
         self._consumers: list[_Consumer] = []
-        # Calls under way: who called what.
+        # The calls in flight, each with its consumer and method.
         self._calls: dict[tuple[Wire, int], tuple[_Consumer, str]] = {}
         self._due: list[tuple[float, int, str, _Consumer]] = []
         self._numbers = 0
@@ -112,11 +115,11 @@ class Crowd:
 
     @property
     def refused(self) -> int:
-        """The number of consumers that the broker has refused: they do not wait."""
+        """Number of consumers that the broker has refused, which do not wait."""
         return sum(consumer.refused for consumer in self._consumers)
 
     def grow(self, count: int) -> None:
-        """Add consumers until this number waits."""
+        """Add consumers until this number is waiting."""
         until = time.monotonic() + OPEN_WITHIN_S
         while len(self._consumers) < count:
             some = [self._new() for _ in range(min(TOGETHER, count - len(self._consumers)))]
@@ -126,7 +129,7 @@ class Crowd:
                 consumer.wire.first(stream)
                 self._begin(consumer, "ReceiveMessage", self._data["ReceiveMessage"])
                 for method, period in self._periods.items():
-                    # Spread over the period.
+                    # The first calls are spread over the period.
                     first = len(self._due) * 0.6180339 % 1 * period / self.hurry
                     self._later(consumer, method, first)
             self._flush()
@@ -158,10 +161,10 @@ class Crowd:
             key.data.flush()
 
     def run(self, seconds: float) -> None:
-        """Let them wait for so long.
+        """Let the consumers wait for this long.
 
         Raises:
-            ServerError: a call fails for another reason than that too many wait.
+            ServerError: a call fails for another reason than too many waiting consumers.
         """
         until = time.monotonic() + seconds
         while True:
@@ -198,7 +201,7 @@ class Crowd:
 
 
 def live_heap_kb(server: Server) -> float:
-    """The heap of a JVM that is in use after a collection, in KiB."""
+    """The used heap of a JVM after a collection, in KiB."""
     for command in ("GC.run", "GC.heap_info"):
         done = subprocess.run(
             ["jcmd", str(server.pid), command], capture_output=True, text=True, timeout=60, check=True
@@ -210,7 +213,7 @@ def live_heap_kb(server: Server) -> float:
 
 
 def resident_kb(server: Server) -> float:
-    """The memory of a process of its own, in KiB."""
+    """The anonymous memory of a process, in KiB."""
     return float(server.status("RssAnon"))
 
 
@@ -218,7 +221,7 @@ MEMORY: dict[str, Callable[[Server], float]] = {"ours": resident_kb, "apache": l
 
 
 def compare(folder: Path, *, short: bool) -> dict[str, Any]:
-    """Both in turn; the larger crowd comes in the last turn."""
+    """Both systems in turn; the larger crowd runs in the last turn."""
     sizes = SHORT if short else Sizes()
     found: dict[str, list[dict[str, Any]]] = {"ours": [], "apache": []}
     for turn in range(sizes.turns):
@@ -252,7 +255,9 @@ def _wait(
     before_kb: tuple[float, float],
     memory: Callable[[Server], float],
 ) -> dict[str, Any]:
-    """Let so many wait; what each of them costs. When some are refused, only their number is told."""
+    """Let this many consumers wait; returns the costs of each. If some are refused, only their number is
+    returned.
+    """
     crowd.grow(count)
     crowd.run(sizes.settle_s)
     if crowd.refused:
@@ -270,7 +275,7 @@ def _wait(
 
 
 def lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """Memory and CPU of each consumer, and how many were refused."""
+    """Memory and CPU per consumer, and the number of refused ones."""
     count, crowds = found["ours"][0]["count"], {side: runs[-1]["crowd"] for side, runs in found.items()}
     rows = []
     for what, name, unit in (("memory", "each_kb", "KB"), ("CPU in a second", "cpu_us", "us")):

@@ -1,7 +1,7 @@
 """A gRPC client for the benchmarks, the same for every server: it measures nothing, and decodes no headers.
 
-It speaks HTTP/2 over a blocking socket, with many calls under way, and answers what a server asks of the
-connection (SETTINGS, PING, windows). How a call ends is not read: a call without a message has failed.
+It speaks HTTP/2 over a blocking socket, with many calls in flight, and answers the server's frames about the
+connection (SETTINGS, PING, windows). The status of a call is not read: a call without a message has failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _SETTINGS_WINDOW = 4
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a load: calls or messages a second, server CPU of each, latencies of calls in us."""
+    """One run of a load: calls or messages per second, server CPU per call or message, latencies of calls in
+    us.
+    """
 
     rate: float
     cpu_us: float
@@ -62,10 +64,10 @@ def prefixed(message: bytes) -> bytes:
 
 
 class Wire:
-    """One connection, without limits to what the server may send.
+    """One connection, without limits for the server's data.
 
     Args:
-        client_id: of the client that calls are of.
+        client_id: the client id in the calls.
     """
 
     def __init__(self, port: int, client_id: str, timeout_s: float = 60.0) -> None:
@@ -76,7 +78,7 @@ class Wire:
         self._next = 1
         self._received = b""
         self._unread = 0
-        # The data of streams that are open, and the streams that have ended.
+        # The data of open streams, and the ended streams.
         self._data: dict[int, bytearray] = {}
         self._ended: deque[int] = deque()
         greeting = struct.pack(">HI", _SETTINGS_WINDOW, WINDOW_BYTES)
@@ -90,14 +92,14 @@ class Wire:
         self._socket.close()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The socket's descriptor, for selectors."""
         return self._socket.fileno()
 
     def begin(self, method: str, message: bytes, *, end: bool = True, client_id: str = "") -> int:
-        """Begin a call; its bytes go out with :meth:`flush`. Gives its stream.
+        """Begin a call, whose bytes are sent by :meth:`flush`; returns its stream.
 
         Args:
-            client_id: of another client than the connection's.
+            client_id: the id of another client than the connection's.
         """
         who = client_id or self._client_id
         block = self._blocks.get((method, who))
@@ -128,13 +130,13 @@ class Wire:
         return block_of(tuple((name.encode(), value.encode()) for name, value in headers))
 
     def flush(self) -> None:
-        """Send what was begun."""
+        """Send the calls that were begun."""
         if self._out:
             self._socket.sendall(self._out)
             self._out.clear()
 
     def receive(self) -> None:
-        """Read what the socket has; waits for the first of it."""
+        """Read what the socket has; waits for the first bytes."""
         data = self._socket.recv(1 << 18)
         if not data:
             raise ConnectionError("the server has closed the connection")
@@ -174,7 +176,7 @@ class Wire:
             raise ConnectionError(f"the server sends GOAWAY: {payload[8:]!r}")
 
     def done(self) -> Iterable[tuple[int, list[bytes]]]:
-        """The calls that have ended since the last time: the stream, and the messages of the answer."""
+        """The calls that have ended since the last time: the stream, and the answer's messages."""
         while self._ended:
             stream = self._ended.popleft()
             data = self._data.pop(stream, None)
@@ -190,7 +192,7 @@ class Wire:
         return found[0]
 
     def ask(self, method: str, message: bytes) -> list[bytes]:
-        """One call, from its beginning to its end."""
+        """Make one call and wait for its end."""
         self.begin(method, message)
         self.flush()
         while True:
@@ -200,7 +202,7 @@ class Wire:
 
 
 def messages(data: bytes | bytearray) -> list[bytes]:
-    """The whole messages in the data of a stream."""
+    """The complete messages in the data of a stream."""
     found: list[bytes] = []
     at = 0
     while len(data) - at >= 5:

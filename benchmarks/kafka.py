@@ -1,4 +1,4 @@
-"""Apache Kafka's broker, alone in a cluster of its own (KRaft), out of jars from Maven Central."""
+"""Apache Kafka's broker, the only one of a cluster (KRaft), from jars of Maven Central."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from benchmarks.servers import (
 POM = ROOT / "benchmarks" / "kafka-pom.xml"
 VERSION = "4.0.0"
 SPARK_VERSION = "4.2.0"
-"""The newest for which Maven Central has the connector."""
+"""The newest version of Spark for which Maven Central has the connector."""
 COMPANIONS = ("pyarrow", "pandas", "numpy", "msgspec", "typing_extensions")
-"""What PySpark and our side need beside it, in the versions of this environment."""
+"""Packages that PySpark and OrbitMQ need in addition, in the versions of this environment."""
 CLUSTER_ID = "b3JiaXRtcS1iZW5jaG1hcg"
 READY_S = 60.0
-# Of the connector's jars only these: Spark brings the others.
+# The needed ones of the connector's jars: Spark brings the others.
 CONNECTOR_JARS = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 
 
@@ -38,7 +38,7 @@ def broker_classpath() -> str:
 
 
 def connector_python() -> Path:
-    """A Python with the PySpark that the connector is made for, in an environment of its own.
+    """A Python with the connector's PySpark, in an environment of its own.
 
     Raises:
         PeerUnavailableError: the environment cannot be made.
@@ -58,16 +58,16 @@ def connector_python() -> Path:
 
 
 def connector_jars() -> list[str]:
-    """What Spark lacks to read from Kafka. Errors as with :func:`benchmarks.servers.classpath`."""
+    """The jars that Spark lacks to read from Kafka. Errors as with :func:`benchmarks.servers.classpath`."""
     path = classpath(f"spark-kafka-{SPARK_VERSION}", POM, "-Pconnector", f"-Dspark.version={SPARK_VERSION}")
     return [jar for jar in path.split(":") if Path(jar).name.startswith(CONNECTOR_JARS)]
 
 
 def start_broker(folder: Path, jars: str, *, queues: int, heap_mb: int = 1024) -> Server:
-    """Start a broker whose topics are made by the first message, with ``queues`` partitions.
+    """Start a broker that creates topics on the first message, with ``queues`` partitions.
 
     Raises:
-        ServerError: it does not start.
+        ServerError: the broker does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_ports(2)
@@ -107,7 +107,7 @@ def start_broker(folder: Path, jars: str, *, queues: int, heap_mb: int = 1024) -
 
 
 def _wait(server: Server) -> None:
-    """Until it takes connections, which it does when it serves."""
+    """Wait until the broker accepts connections, which means that it serves."""
     deadline = time.monotonic() + READY_S
     while True:
         try:
@@ -122,7 +122,7 @@ def _wait(server: Server) -> None:
 
 
 def create_topic(jars: str, address: str, topic: str, queues: int) -> None:
-    """Make a topic with so many partitions."""
+    """Create a topic with this many partitions."""
     arguments = ["--create", "--topic", topic, "--partitions", str(queues), "--bootstrap-server", address]
     command = ["java", "-cp", jars, "org.apache.kafka.tools.TopicCommand", *arguments]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -131,10 +131,10 @@ def create_topic(jars: str, address: str, topic: str, queues: int) -> None:
 def send_steadily(
     jars: str, address: str, topic: str, per_second: int, seconds: int
 ) -> subprocess.Popen[bytes]:
-    """Kafka's own program, which sends records of 1 KiB at a rate, each as soon as it can.
+    """Run Kafka's own program, which sends records of 1 KiB at a rate, each without delay.
 
-    Each goes to the next partition, as a RocketMQ producer does it. By itself Kafka's producer stays with one
-    partition for 16 KiB when records have no key.
+    Each record goes to the next partition, like with a RocketMQ producer. By default Kafka's producer stays
+    with one partition for 16 KiB of records without keys.
     """
     arguments = [
         *("--topic", topic, "--record-size", "1024"),

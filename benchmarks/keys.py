@@ -1,10 +1,11 @@
-"""What keys cost: a broker that checks each signature or the first of a connection, beside one without keys.
+"""The costs of keys: a broker that checks each signature, or the first of a connection, beside one without
+keys.
 
     python -m benchmarks.keys [--short]
 
-All three brokers are up; while one is measured the others stand still (SIGSTOP), and the order changes from
-round to round. Goals are set for the ratios within a round: their medians are printed and kept. The frames
-differ in the keys only. They are signed once: nothing of them changes but their opaque, which is not signed.
+All three brokers run; while one is measured the others are paused (SIGSTOP), and the order changes from round
+to round. Goals apply to the ratios within a round: their medians are printed and recorded. The frames differ
+only in the keys. They are signed once, since only their opaque changes, which is not signed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SENDS: Final = "sends, 16 x 16"
 SINGLE: Final = "sends, 64 x 1"
 PULLS: Final = "pulls, 16 x 4"
 CASES: Final = {SENDS: Case(), SINGLE: Case(connections=64, window=1), PULLS: Case(mode="pull", window=4)}
-# The least ratios of the rate to that without keys.
+# The least ratios of a rate to the rate without keys.
 GOALS: Final = {
     (SENDS, ONCE): 0.95,
     (SINGLE, ONCE): 0.95,
@@ -62,7 +63,7 @@ HEADINGS: Final = [
     "goal of the rate", "met",
 ]  # fmt: skip
 Runs = Mapping[str, list[dict[str, float]]]
-"""By side, and of each round: ``rate`` and ``cpu_us`` of a request."""
+"""For each side, the rounds: ``rate``, and ``cpu_us`` per request."""
 TOPIC: Final = "bench"
 OPAQUE: Final = 1_000_000
 BATCHES: Final = 100
@@ -70,7 +71,7 @@ STARTED_WITHIN_S: Final = 60.0
 
 
 def frames() -> dict[str, Command]:
-    """The requests by mode of the generator."""
+    """The requests, by mode of the generator."""
     unique = "UNIQ_KEY\x017F000001000100000000000000000000\x02WAIT\x01true\x02"
     send = dict(zip("abcdefghijkmn", ("bench", TOPIC, "TBW102", "4", "0", "0", "1700000000000", "0", unique,
                                       "0", "false", "false", "broker-a"), strict=True))  # fmt: skip
@@ -89,7 +90,7 @@ def frames() -> dict[str, Command]:
 
 
 class Side:
-    """A broker with a name server, which stands still unless it is measured."""
+    """A broker with a name server, which is paused unless it is measured."""
 
     def __init__(self, name: str, folder: Path, generator: Generator, cpus: set[int] | None) -> None:
         maker = Ours()
@@ -152,12 +153,12 @@ class Side:
 
 
 def measure(sides: Mapping[str, Side], case: Case, rounds: int, seconds: float) -> Runs:
-    """The runs of one load, in turn."""
+    """The runs of one load, on all sides in turn."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for number in range(rounds):
         names = list(sides)[:: 1 if number % 2 else -1]
         found = {name: sides[name].once(case, seconds) for name in names}
-        # A round with a run that has no answers, or no measured CPU, is left out.
+        # A round is left out if a run has no answers or no measured CPU.
         if all(run["ops_per_second"] and run["server_cpu_us"] for run in found.values()):
             for name, run in found.items():
                 runs[name].append({"rate": run["ops_per_second"], "cpu_us": run["server_cpu_us"]})
@@ -165,7 +166,9 @@ def measure(sides: Mapping[str, Side], case: Case, rounds: int, seconds: float) 
 
 
 def rows(title: str, runs: Runs) -> list[list[str]]:
-    """A line of each side of a load: medians, those of the ratios to the side without keys, and the goal."""
+    """A line for each side of a load: medians, medians of the ratios to the side without keys, and
+    the goal.
+    """
     lines = []
     for name in SETTINGS:
         middle = {key: statistics.median(run[key] for run in runs[name]) for key in ("rate", "cpu_us")}

@@ -1,4 +1,4 @@
-"""Many topics at one broker: making them, writing to each, standing idle, stopping and starting again."""
+"""Many topics at one broker: creation, a write to each, idle time, stop and start."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ AT_A_TIME = 16
 CREATE_LIMIT_S = 600.0
 PULL_LIMIT_S = 300.0
 SETTLE_S = 12.0
-"""From the last change to an idle broker: checkpoints follow every 5 s, statistics every 10 s."""
+"""From the last change to an idle broker: checkpoints run every 5 s, statistics every 10 s."""
 SETTLE_LIMIT_S = 60.0
 QUIET_CPU_S = 0.02
-"""Idle is a broker that used less in a second: what it still does for the last requests is theirs."""
+"""A broker is idle if it used less CPU than this in a second; work after the last requests counts as
+theirs.
+"""
 IDLE_S = 35.0
 
 
 def name(number: int) -> str:
-    """The topic of that number, below 100,000."""
+    """The name of a topic by its number, below 100,000."""
     return f"growth_{number:05d}"
 
 
 def measure(maker: Ours | Apache, generator: Generator, folder: Path, topics: int) -> dict[str, float]:
-    """All figures of one broker with that many topics."""
+    """All figures of one broker with this many topics."""
     found: dict[str, float] = {}
     name_server = maker.name_server(folder)
     with contextlib.ExitStack() as running:
         running.callback(name_server.stop)
         broker = maker.broker(folder, name_server.address)
-        # At the end whatever still runs of it is no use any more.
+        # At the end the process need not stop cleanly.
         running.callback(lambda: broker.kill())
         found |= create(broker, name_server, topics)
         found |= first_messages(generator, broker, topics)
@@ -57,10 +59,12 @@ def measure(maker: Ours | Apache, generator: Generator, folder: Path, topics: in
 
 
 def create(broker: Server, name_server: Server, topics: int) -> dict[str, float]:
-    """Make the topics; the last tenth beside the whole shows whether their number makes each dearer.
+    """Create the topics; the last tenth beside the whole shows whether a creation costs more with more
+    topics.
 
     Raises:
-        ServerError: a request failed, they were not made in time, or the name server lacks one of them.
+        ServerError: a request failed, the topics were not created in time, or the name server lacks one of
+            them.
     """
     before_last = topics - max(1, topics // 10)
     begin, cpu, name_server_cpu = time.monotonic(), broker.cpu_s(), name_server.cpu_s()
@@ -80,7 +84,9 @@ def create(broker: Server, name_server: Server, topics: int) -> dict[str, float]
 
 
 def create_some(broker: Server, first: int, last: int) -> float:
-    """Topics `first` to `last - 1`, :data:`AT_A_TIME`; returns the longest that one took, in milliseconds."""
+    """Create topics `first` to `last - 1`, :data:`AT_A_TIME`; returns the longest duration of one, in
+    milliseconds.
+    """
     numbers = itertools.count(first)
     failures: list[str] = []
     worst = [0.0] * AT_A_TIME
@@ -109,7 +115,9 @@ def create_some(broker: Server, first: int, last: int) -> float:
 
 
 def check_routes(name_server: Server, topics: int) -> None:
-    """Some hundred topics over the whole range have a route; a broker may tell of changes a little later."""
+    """Check that some hundred topics over the whole range have a route; a broker may report changes a little
+    later.
+    """
     for number in range(0, topics, max(1, topics // 100)):
         wait_for_route(name_server, name(number))
 
@@ -135,9 +143,10 @@ def first_messages(generator: Generator, broker: Server, topics: int) -> dict[st
 
 
 def settle(broker: Server) -> float:
-    """Wait until the background work of the last requests is done; returns its CPU time in seconds.
+    """Wait until the broker's background work for the last requests is done; returns its CPU time in seconds.
 
-    One file for each topic's first message is such work: Apache's broker makes it at once, ours afterwards.
+    A file for each topic's first message is such work: Apache's broker creates it at once, OrbitMQ's
+    afterwards.
     """
     begin = cpu = broker.cpu_s()
     limit = time.monotonic() + SETTLE_LIMIT_S
@@ -151,17 +160,17 @@ def settle(broker: Server) -> float:
 
 
 def idle(broker: Server) -> dict[str, float]:
-    """CPU time of :data:`IDLE_S` without a client, and memory then."""
+    """CPU time during :data:`IDLE_S` without a client, and the memory at the end."""
     cpu = broker.cpu_s()
     time.sleep(IDLE_S)
     return {"idle_cpu_s": broker.cpu_s() - cpu, "memory_mb": broker.anonymous_mb()}
 
 
 def first_pull_s(broker: Server, topic: str, queue: int = 0) -> float:
-    """From the start of the process until a pull of that queue has brought messages, in seconds.
+    """Seconds from the start of the process until a pull of this queue returns messages.
 
     Raises:
-        ServerError: none did in :data:`PULL_LIMIT_S`.
+        ServerError: no pull did within :data:`PULL_LIMIT_S`.
     """
     for _ in _tries(broker):
         with contextlib.suppress(OSError), Client(broker.port, timeout_s=5) as client:
@@ -177,7 +186,7 @@ def _tries(broker: Server) -> Iterator[None]:
 
 
 def stop_at(broker: Server, after_s: float) -> float:
-    """SIGTERM so long after the start of the process; how long it then runs on, in seconds."""
+    """Send SIGTERM this long after the start of the process; returns how long it still ran, in seconds."""
     time.sleep(max(0.0, broker.started_at + after_s - time.monotonic()))
     broker.stop(PULL_LIMIT_S)
     return broker.stopped_s

@@ -1,4 +1,4 @@
-"""What is measured, how often, against which target; and how the outcome is printed and kept."""
+"""The cases to measure, their repetitions and targets; and the printing and recording of results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES = 8
 _FRESH = itertools.count(1)
 SQL = "a > 5 AND b = 'x'"
 PULL_BATCHES = 8000
-"""Batches of 32 that fill the topic which is pulled: 256,000 messages."""
+"""Batches of 32 messages that fill the topic for pulls: 256,000 messages."""
 MOST_IN_A_PULL = 1024
 DISPATCH_LIMIT_S = 120
 
@@ -53,7 +53,7 @@ class Target:
         return bool(self.text())
 
     def times(self, figure: Figure) -> float:
-        """How many times worse than its goal the worst bound is: at most 1 when all hold."""
+        """How many times worse than its goal the worst bound is; at most 1 if all bounds hold."""
         if figure.failed:
             return math.inf
         pairs = (
@@ -66,7 +66,7 @@ class Target:
         return max(times_worse(figure.rate, least=self.rate_min), *bounds)
 
     def met(self, figure: Figure) -> bool:
-        """Whether every bound that is set holds and no request failed."""
+        """Whether every bound holds and no request failed."""
         return self.times(figure) <= 1
 
 
@@ -74,8 +74,8 @@ class Target:
 class Case:
     """One load: a mode of the generator and its shape. `rate` 0 saturates; `durable` is SYNC_FLUSH.
 
-    With `sql` a pull is filtered by :data:`SQL`, which all messages of its topic match. With `max_bytes` it
-    takes as many messages as fit.
+    With `sql` a pull is filtered by :data:`SQL`, which all messages of its topic match. With `max_bytes` a
+    pull gets as many messages as fit.
     """
 
     mode: str = "send"
@@ -108,7 +108,7 @@ class Figure:
     title: str
     rate: float
     messages: float
-    """Messages per second: 32 in each operation of a pull or batch."""
+    """Messages per second: each operation of a pull or batch has 32."""
     cpu_us: float
     p50_us: float
     p99_us: float
@@ -121,16 +121,18 @@ class Figure:
 
 
 def speaks_tls() -> bool:
-    """Whether the generator is compiled with TLS: OpenSSL's headers are there (Debian: libssl-dev)."""
+    """Whether the generator is compiled with TLS, for which OpenSSL's headers must be installed (Debian:
+    libssl-dev).
+    """
     test = ["gcc", "-E", "-include", "openssl/ssl.h", "-x", "c", os.devnull]
     return subprocess.run(test, capture_output=True).returncode == 0
 
 
 class Generator:
-    """The compiled load generator, built when its source is newer than the binary.
+    """The compiled load generator, which is built if its source is newer than the binary.
 
     Args:
-        cpus: processors it may use; all when None.
+        cpus: the processors for it; None for all.
     """
 
     def __init__(self, cpus: set[int] | None = None) -> None:
@@ -143,7 +145,7 @@ class Generator:
             subprocess.run(["gcc", "-O2", "-Wall", "-o", str(self.path), str(source), *tls], check=True)
 
     def run(self, mode: str, **options: object) -> dict[str, Any]:
-        """Run it once; option names as on its command line, with `_` for `-`."""
+        """Run the generator once; option names as on its command line, with `_` for `-`."""
         arguments = [str(self.path), mode]
         for name, value in options.items():
             arguments += ["--" + name.replace("_", "-"), str(value)]
@@ -161,7 +163,9 @@ class Generator:
 
     @contextmanager
     def echo_server(self, cpus: set[int] | None = None) -> Iterator[int]:
-        """A bare echo server in C: what the machine itself does at a given load. Yields its port."""
+        """Run a bare echo server in C, which shows what the machine itself does under a load. Yields its
+        port.
+        """
         command = [str(self.path), "serve", "--port", "0"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, preexec_fn=lambda: child_settings(cpus)
@@ -175,20 +179,20 @@ class Generator:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long and how often each case runs, in seconds."""
+    """Duration in seconds and number of runs of each case."""
 
     warmup_s: float
     duration_s: float
     repeats: int
     long_s: float = 0.0
-    """One more run of a saturating load, without the page cache's memory being asked for before it."""
+    """Duration of one more run of a saturating load, without allocating the page cache's memory before it."""
 
 
 class Bench:
-    """Runs cases against one server process after the other.
+    """Runs cases against server processes, one after the other.
 
     Args:
-        page_cache: touched before each run that stores as much as it can.
+        page_cache: memory to be touched before each run of a saturating load.
     """
 
     def __init__(self, generator: Generator, effort: Effort, page_cache: PageCache | None = None) -> None:
@@ -197,30 +201,30 @@ class Bench:
         self.page_cache = page_cache
 
     def prepare(self, server: Server) -> None:
-        """Make the topics, and fill the one that is pulled."""
+        """Create the topics, and fill the one for pulls."""
         with Client(server.port, timeout_s=30) as client:
             client.create_topic("bench", QUEUES)
             client.create_topic("bench_pull", QUEUES)
             self._fill(server, client, "bench_pull")
 
     def measure(self, server: Server, case: Case) -> Figure:
-        """Run the case as often as the effort says; medians of every column."""
+        """Run the case as often as the effort requires; returns the medians of every column."""
         runs = [self.once(server, case) for _ in range(self.effort.repeats)]
         return summary(case.title, runs)
 
     def measure_long(self, server: Server, case: Case) -> Figure:
-        """One run of `effort.long_s`. The disk has what was written before; nothing else prepares it."""
+        """One run of `effort.long_s`. Earlier writes are on the disk; nothing else is prepared."""
         os.sync()
         effort = replace(self.effort, duration_s=self.effort.long_s)
         run = Bench(self.generator, effort).once(server, case)
         return summary(f"{case.title}, {effort.duration_s:g} s", [run])
 
     def warm(self, server: Server, case: Case, seconds: float) -> None:
-        """The load for so long, unmeasured."""
+        """Run the load for this long without a measurement."""
         Bench(self.generator, Effort(0.0, seconds, 1)).once(server, case)
 
     def echo(self, case: Case, cpus: set[int] | None) -> Figure:
-        """The same load against a bare echo server: the machine's own noise."""
+        """The same load against a bare echo server, which shows the machine's own noise."""
         plain = replace(case, mode="echo")
         with self.generator.echo_server(cpus) as port:
             runs = [self._generate(port, 0, plain, "bench", {}) for _ in range(self.effort.repeats)]
@@ -229,7 +233,7 @@ class Bench:
         )
 
     def once(self, server: Server, case: Case) -> dict[str, Any]:
-        """Run the case once: what the generator reports."""
+        """Run the case once; returns the generator's report."""
         topic = "bench"
         if case.sql:
             return self._once_by_sql(server, case)
@@ -266,7 +270,9 @@ class Bench:
             return self._generate(server.port, server.pid, case, topic, more, group)
 
     def _fill(self, server: Server, client: Client, topic: str, **more: int) -> None:
-        """Send what is pulled, and wait until all of it can be: Apache dispatches seconds after it stores."""
+        """Send the messages for pulls, and wait until all can be pulled: Apache dispatches seconds after it
+        stores.
+        """
         self.generator.run(
             "batch", port=server.port, topic=topic, warmup=0, ops=PULL_BATCHES, duration=120, **more
         )
@@ -301,7 +307,7 @@ class Bench:
 
 
 def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
-    """Medians over repeated runs of the generator; failures are added up."""
+    """The medians of repeated runs of the generator; failures are added up."""
 
     def median(pick: Callable[[dict[str, Any]], float]) -> float:
         return statistics.median(pick(run) for run in runs)
@@ -326,7 +332,8 @@ def summary(title: str, runs: list[dict[str, Any]]) -> Figure:
 def table(headings: list[str], rows: Iterable[list[str]], *, aligned: bool = True) -> str:
     """Aligned text, readable on a terminal and as Markdown; the first column left, the others right.
 
-    A table that is wider than any terminal is Markdown only: not ``aligned``, at half the size.
+    Tables that are wider than any terminal are not ``aligned``, which halves their size: they are for
+    Markdown only.
     """
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) if aligned else 1 for column in range(len(headings))]
@@ -341,12 +348,12 @@ def table(headings: list[str], rows: Iterable[list[str]], *, aligned: bool = Tru
 
 
 def microseconds(value: float) -> str:
-    """A latency with three digits that mean something."""
+    """A latency with three significant digits."""
     return f"{value / 1000:,.1f} ms" if value >= 10_000 else f"{value:,.0f} us"
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """The machine on which the figures were taken."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -362,17 +369,19 @@ def machine() -> dict[str, Any]:
 
 
 def record(*, short: bool, **protocol: Any) -> dict[str, Any]:
-    """How figures were taken, kept beside them: a short record is for a look, a full one is to be quoted."""
+    """How figures were taken, stored with them: a short record is for a first look, a full one may be
+    quoted.
+    """
     return {"kind": "short" if short else "full", **protocol}
 
 
 def _path(name: str, taken: dict[str, Any]) -> Path:
-    """Where a record is kept: a short one has "-short" behind its name, so that it replaces no full one."""
+    """The path of a record: a short one has "-short" in its name, so that it replaces no full one."""
     return ROOT / "benchmarks" / "results" / f"{name}{'-short' if taken['kind'] == 'short' else ''}.json"
 
 
 def kept(name: str, taken: dict[str, Any]) -> dict[str, Any]:
-    """The record with this name and of the same kind (see :func:`record`); empty: there is none."""
+    """The record with this name and of the same kind (see :func:`record`); empty if there is none."""
     path = _path(name, taken)
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found

@@ -1,8 +1,8 @@
-"""What a scrape of a broker's metrics costs: processor time, and the longest step of the event loop.
+"""The costs of a scrape of a broker's metrics: CPU time, and the longest step of the event loop.
 
-``python -m benchmarks.metrics_scrape`` makes a broker in this process with 1,000 topics of 8 queues and 50
+``python -m benchmarks.metrics_scrape`` runs a broker in this process with 1,000 topics of 8 queues and 50
 groups, each behind in one queue of some topics, so that a scrape has about 50,000 series. It reads the
-metrics several times. One JSON line: the medians of the scrapes.
+metrics several times, and prints the medians of the scrapes as one JSON line.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ GROUPS = 50
 SERIES_OF_A_PAIR = 5
 """Lag, its age, in flight, queueing, ready."""
 SERIES_OF_A_TOPIC = 11
-"""Messages, bytes, and nine of their sizes."""
+"""Messages, bytes, and nine sizes."""
 
 
 class Steps:
-    """The longest step of the event loop since the last look."""
+    """Records the longest step of the event loop since the last reading."""
 
     def __init__(self) -> None:
         self._run: Any = asyncio.Handle._run
         self.longest_s = 0.0
 
     def watch(self) -> None:
-        """Measure each callback of the loop from now on."""
+        """Measure each callback of the loop from here on."""
         run, clock = self._run, time.perf_counter
 
         def timed(handle: asyncio.Handle) -> None:

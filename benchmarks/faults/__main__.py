@@ -1,12 +1,12 @@
-"""Faults on real processes, and what each of them costs.
+"""Faults on real processes, and the costs of each.
 
     python -m benchmarks.faults [NAME ...] [--short] [--peer] [--java] [--pictures DIR] [--record] [--seed N]
 
-Two broker groups with a slave each, about 100 messages a second in all kinds of roles, one fault a run.
-Printed: a table of what each fault costs, and another one against the goals. With --peer Apache's brokers
-are put through the faults that need no relay, with --java the clients are Apache's (both need Maven
-Central). Ends with 1 when our servers and clients break a promise: a message lost, out of order, before its
-time, or delivered although rolled back.
+Two broker groups with a slave each, about 100 messages a second in clients of all roles, one fault per run.
+Prints a table of each fault's costs, and a table of the goals. --peer plays the faults that need no relay
+with Apache's brokers, --java uses Apache's clients (both need Maven Central). The exit code is 1 if OrbitMQ's
+servers and clients break a promise: a message is lost, out of order, early, or delivered although rolled
+back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PEER_HEAP_MB = 512
 
 def main() -> None:
     options = arguments()
-    # Clients say what they lose and find again; here that is the subject, not news.
+    # Clients warn about lost and restored connections, which are expected here.
     logging.getLogger("orbitmq").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="orbitmq-faults-") as folder:
         try:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for on the command line."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BY_NAME)}; all by default")
     parser.add_argument("--short", action="store_true", help="a few faults, half a minute each")
@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
 
 
 def logs_of_java(keep: Path | None, folder: str) -> Path:
-    """Where Apache's clients write their log."""
+    """The folder for the logs of Apache's clients."""
     if keep is None:
         return Path(folder)
     keep.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def chosen(options: argparse.Namespace) -> Sequence[Fault]:
 
 
 def times(maker: Ours | Apache, *, java: bool, short: bool) -> Times:
-    """How long a fault lasts: Apache's programs need more time to find their way."""
+    """The durations of a fault's phases: Apache's programs need more time to recover."""
     if java or isinstance(maker, Apache):
         return PEER
     return SHORT if short else LONG
@@ -103,7 +103,7 @@ def times(maker: Ours | Apache, *, java: bool, short: bool) -> Times:
 def play(
     maker: Ours | Apache, fault: Fault, java: Sequence[str] | None, options: argparse.Namespace
 ) -> Entry:
-    """Play a fault, tell what came of it, and put it into the record if that is wanted."""
+    """Play a fault, print its result, and add it to the record if requested."""
     pair = maker.title
     if java is not None or isinstance(maker, Apache):
         pair += f" with {'OrbitMQ' if java is None else 'Apache'}'s clients"
@@ -125,7 +125,7 @@ def play(
 
 
 def say(outcome: Outcome, one: Entry) -> None:
-    """What happened, as it is known."""
+    """Print the events and figures of a run."""
     for event in outcome.history.events:
         if event.at_s >= outcome.fault_s - 1:
             print(f"  {event.at_s - outcome.fault_s:7.2f} s  {event.kind}: {event.text}", file=sys.stderr)

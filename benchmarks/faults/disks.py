@@ -1,4 +1,4 @@
-"""Disks that are slow or full, without root: of one process, while it runs."""
+"""Slow or full disks, without root: for one process, while it runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("slow_disk.c")
-# More than the header of a file, less than what any file of a broker grows to.
+# More than the header of a file, and less than the size that any file of a broker reaches.
 FULL_BYTES = 4096
 
 
 class SlowDisks:
-    """Disks whose flushes can be held up, one for each name.
+    """Disks whose flushes can be delayed, one for each name.
 
     Args:
-        folder: for the compiled shim and what controls it.
+        folder: the folder for the compiled shim and its control files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,7 +24,7 @@ class SlowDisks:
         self._shim = folder / "slow_disk.so"
 
     def environment(self, name: str) -> dict[str, str]:
-        """What a process needs for its disk to be this one.
+        """The environment of a process that uses this disk.
 
         Raises:
             subprocess.CalledProcessError: there is no C compiler.
@@ -37,7 +37,7 @@ class SlowDisks:
         return {"LD_PRELOAD": str(self._shim), "SLOW_DISK": str(self._control(name))}
 
     def hold_up(self, name: str, seconds: float) -> None:
-        """From now on each flush takes so much longer."""
+        """Make each later flush take this much longer."""
         with self._control(name).open("r+b" if self._control(name).exists() else "wb") as file:
             file.write(struct.pack("=q", int(seconds * 1e6)))
 
@@ -52,6 +52,6 @@ def fill(pid: int) -> None:
 
 
 def free(pid: int) -> None:
-    """End what :func:`fill` began."""
+    """Undo :func:`fill`."""
     _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))

@@ -1,4 +1,4 @@
-"""From a run to what its fault costs."""
+"""Computes the figures of a fault from its run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.faults.history import Receipt, Send, middle
 from benchmarks.faults.place import MASTER, SLAVE
 from benchmarks.faults.run import Outcome
 
-# A fault may catch what was sent a moment before it.
+# A fault may hit messages that were sent up to this long before it.
 BEFORE_S = 0.5
 GROUP = "broker-a"
 LIVE_ROLES = ("default", "once", "ordered", "backlog", "backlog-ordered")
 SETTLED_S = 3.0
 HELD_S = 15.0
-"""How long a pull is held at most."""
+"""The longest time for which a broker holds a pull."""
 HEADINGS = (
     "fault", "out of the route", "slave acts", "default sends: failed, gap", "no retry fails for",
     "stand still: backlog, ordered, POP", "delayed, timer late: p50, max", "restarted reader", "first check",
@@ -27,29 +27,34 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Figures:
-    """What one fault costs; seconds from the fault, or from the mending for ``back_s``. None: did not happen.
+    """The costs of one fault, in seconds from the fault, or from its end for ``back_s``. None if an event did
+    not happen.
 
     Attributes:
-        out_s: until producers find no writable group at the lost broker.
-        acts_s: until the slave does the background work.
-        failed, sends, gap_s: of the producer with two retries.
-        once_s: how long a producer without retries failed.
-        backlog_s, ordered_s, pop_s: the longest time without a message for consumers with a backlog there.
-        late: delayed and timer messages due while the fault lasted, sorted.
-        reader_s: from the start of the consumer that was killed too to its first message.
-        reader_again: messages that it got twice.
-        check_s: from an open transaction's send to the question about it.
-        pending, delayed, timer, transactions, popped: delivered again.
-        back_s: until the master is in the route again.
-        leads_s: until it leads again.
-        stopped_s: how long a clean stop took.
-        new_topic_s: until the first message of a topic that was new at the fault.
-        used_s: from the mending until the producer with retries stored something at the group again.
-        slowest_s: the longest that a send of a role without delay took that the group stored meanwhile.
-        committed_again: messages of the backlog that came again although they were committed.
-        live_again: the same or not, of consumers that lived through the fault.
-        ahead_pulls: pulls that one queue of the slave got in 15 s; only of runs with a relay.
-        slave_lines: what the slave logged while the fault lasted.
+        out_s: time until the route of producers has no writable queue at the lost broker.
+        acts_s: time until the slave does the background work.
+        failed, sends, gap_s: failed sends, all sends, and longest gap of the producer with two retries.
+        once_s: how long the sends of a producer without retries failed.
+        backlog_s, ordered_s, pop_s: the longest time without a message for consumers with a backlog at the
+            lost broker.
+        late: lateness of the delayed and timer messages due during the fault, sorted.
+        reader_s: time from the restart of the consumer that was killed with the broker to its first message.
+        reader_again: number of messages that this consumer got twice.
+        check_s: time from an open transaction's send to its check.
+        pending, delayed, timer, transactions, popped: numbers of repeated deliveries.
+        back_s: time until the master is in the route again.
+        leads_s: time until the master leads again.
+        stopped_s: duration of a clean stop.
+        new_topic_s: time until the first message of a topic that was created just before the fault.
+        used_s: time from the end of the fault until the producer with retries stored a message at the group
+            again.
+        slowest_s: the longest duration of a send, of a role without delays, that the group stored during the
+            fault.
+        committed_again: number of committed messages of the backlog that were delivered again.
+        live_again: number of messages of the backlog that were delivered again, committed or not, to
+            consumers that ran through the fault.
+        ahead_pulls: the most pulls of one queue at the slave in 15 s; only in runs with a relay.
+        slave_lines: number of lines that the slave logged during the fault.
     """
 
     out_s: float | None
@@ -118,7 +123,7 @@ def figures(outcome: Outcome) -> Figures:
     acts = history.first("leads", f"{SLAVE} leads", begin_s)
     leads = history.first("leads", f"{MASTER} leads", after_s)
     used = history.first_stored("default", GROUP, after_s)
-    # What clients ask for when the route changes is no part of the pace at which they wait.
+    # Pulls shortly after a change of the route do not count as the pace of waiting clients.
     settled_s = min(fault_s + SETTLED_S, after_s)
     pulls = history.most_pulls(LIVE_ROLES[:2], settled_s, after_s)
     return Figures(
@@ -160,7 +165,7 @@ def figures(outcome: Outcome) -> Figures:
 
 
 def broken(outcome: Outcome, found: Figures) -> list[str]:
-    """The promises that were not kept; nothing may be in here, whatever the fault."""
+    """The promises that were broken; whatever the fault, there must be none."""
     safe_s = outcome.fault_s - outcome.fault.may_lose_s if outcome.fault.may_lose_s else math.inf
     lost = [send for send in found.lost if send.ended_s < safe_s]
     promises: Iterable[tuple[str, Sequence[object]]] = (
@@ -176,7 +181,7 @@ def broken(outcome: Outcome, found: Figures) -> list[str]:
 
 
 def places(lost: Sequence[Send]) -> list[str]:
-    """Where lost messages are: how many of each role and queue, between which offsets and times."""
+    """The places of lost messages: their number by role and queue, with ranges of offsets and times."""
     by_queue: dict[tuple[str, str, int], list[Send]] = {}
     for send in lost:
         by_queue.setdefault((send.role, send.broker, send.queue_id), []).append(send)
@@ -188,7 +193,7 @@ def places(lost: Sequence[Send]) -> list[str]:
 
 
 def row(outcome: Outcome, found: Figures) -> list[str]:
-    """The cells of the table."""
+    """The cells of the run's row in the table."""
     return [
         outcome.fault.title,
         _s(found.out_s),

@@ -1,10 +1,10 @@
-"""Disks that lose unflushed data at a kill, as at a loss of power.
+"""Disks that lose unflushed data when a process is killed, as at a loss of power.
 
 The process runs with the library forgetful_disk.c, which makes every change at once and records the state
-before it. :meth:`ForgetfulDisks.forget` takes back the recorded changes that were not flushed: contents of
-files until fdatasync or fsync of the file; names that were made, changed or removed until fsync of each
-folder concerned. That is the most that POSIX lets a file system lose. A rename is lost as a whole or not at
-all, as on any journaling file system.
+before it. :meth:`ForgetfulDisks.forget` undoes the recorded changes that were not flushed: contents of files
+until fdatasync or fsync of the file; created, changed or removed names until fsync of each folder concerned.
+That is the most that POSIX lets a file system lose. A rename is lost as a whole or not at all, as on any
+journaling file system.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NOTE = struct.Struct("=IIqqqqq")
 MAGIC = 0x464F5247
 CONTENT, NAMES, MOVED_FOLDER, FILE_SYNCED, FOLDER_SYNCED, ALL_SYNCED = range(1, 7)
 NOTHING, FOLDER = "-", "folder"
-"""Values for the previous owner of a name, beside the number of a file."""
+"""Values for the previous target of a name, other than the number of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note of the journal; see the C text for its fields."""
+    """One note of the journal; see forgetful_disk.c for its fields."""
 
     kind: int
     file: int
@@ -61,7 +61,7 @@ class Flushed:
             self.all = max(note.offset, self.all)
 
     def has(self, number: int, note: Note) -> bool:
-        """Whether the disk has this change."""
+        """Whether this change has reached the disk."""
         if number < self.all:
             return True
         if note.kind == CONTENT:
@@ -84,7 +84,7 @@ def library(folder: Path) -> Path:
 
 
 class ForgetfulDisks:
-    """Folders by name, whose unflushed changes can be taken back.
+    """Folders by name, whose unflushed changes can be undone.
 
     Args:
         folder: the folder for the notes, on the same file system.
@@ -96,7 +96,7 @@ class ForgetfulDisks:
         self._notes: dict[str, Path] = {}
 
     def environment(self, name: str, disk: Path) -> dict[str, str]:
-        """The environment variables, besides the library, of one process that uses ``disk``."""
+        """The environment variables, in addition to the library, of one process that uses ``disk``."""
         disk.mkdir(parents=True, exist_ok=True)
         notes = self._folder / f"{name}-{next(self._lives)}"
         notes.mkdir(parents=True)
@@ -104,7 +104,7 @@ class ForgetfulDisks:
         return {"FORGETFUL_DISK": str(disk), "FORGETFUL_NOTES": str(notes)}
 
     def forget(self, name: str) -> int:
-        """Take back unflushed changes of the last process with this disk, which has ended.
+        """Undo the unflushed changes of the last process with this disk, which has ended.
 
         Returns:
             the number of changes.
@@ -116,7 +116,7 @@ class ForgetfulDisks:
 
 
 def undo(notes: Path) -> int:
-    """Take back the noted changes that were not flushed, newest first."""
+    """Undo the noted changes that were not flushed, the newest first."""
     changes, flushed = list[tuple[int, Note]](), Flushed()
     for number, note in enumerate(read(notes / "journal")):
         flushed.add(note)
@@ -136,7 +136,7 @@ def undo(notes: Path) -> int:
 
 
 def read(journal: Path) -> Iterator[Note]:
-    """The notes of a journal. The kill may have cut the last one off; its change was not begun then."""
+    """The notes of a journal. The kill may have cut the last note short; its change had not begun then."""
     data, at = journal.read_bytes() if journal.exists() else b"", 0
     while at + NOTE.size <= len(data):
         magic, kind, file, offset, size, length, more = NOTE.unpack_from(data, at)
@@ -161,7 +161,7 @@ def _undo_names(notes: Path, texts: list[str]) -> None:
         folder, name, had = texts[at : at + 3]
         path = Path(folder, name)
         if not path.parent.is_dir() or (had == FOLDER and path.is_dir()):
-            continue  # the folder is gone for good, or was never removed as it was not empty
+            continue  # the folder no longer exists, or was never removed because it was not empty
         if path.is_dir():
             shutil.rmtree(path)
         else:

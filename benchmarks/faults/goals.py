@@ -1,4 +1,4 @@
-"""The goals of each fault. Faults with Apache's clients or brokers have records of their own."""
+"""The goals of each fault. Faults with Apache's clients or brokers have their own records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FROZEN = (
 _NONE_FAILS = Goal("default sends that fail", lambda f: f.failed, 0)
 _GAP = Goal("longest gap of default sends, s", lambda f: f.gap_s, 1.5)
 _NOTHING_AGAIN = Goal("again: delayed, timer, transactions", _again, 0)
-# What happens to a slave, to a name server or on the way to one of them is no matter of clients.
+# A fault of a slave, of a name server, or of their links must not affect clients.
 _UNCHANGED = (
     Goal("master out of the route, or slave acts", _left, 0),
     _NONE_FAILS,
@@ -53,7 +53,7 @@ _UNCHANGED = (
     Goal("producer without retry fails, s", lambda f: f.once_s, 0),
     _NOTHING_AGAIN,
 )
-# The master leads and is in the route, so that only who tries again gets round it.
+# The master leads and is in the route, so only a retry on another broker avoids it.
 _CLIENTS = (Goal("master out of the route, or slave acts", _left, 0), _NONE_FAILS, _GAP, _NOTHING_AGAIN)
 _CLIENTS_CUT = (
     *_CLIENTS,
@@ -101,10 +101,10 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     **dict.fromkeys(("full-slave", "slow-slave", "new-slave"), _UNCHANGED),
     **dict.fromkeys(("kill-one-nameserver", "freeze-one-nameserver", "cut-one-nameserver"), _UNCHANGED),
-    # Without a name server there are no routes, and the clients go on with their known ones.
+    # Without a name server there are no new routes, and clients continue with their known ones.
     "kill-nameserver": _UNCHANGED[1:],
     "stop-nameserver": _UNCHANGED[1:],
-    # The master takes messages all the time.
+    # The master accepts messages all the time.
     "cut-names": _UNCHANGED[1:],
     "cut-names-answers": _UNCHANGED[1:],
     "cut-names-questions": _UNCHANGED[1:],
@@ -114,7 +114,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     "full-master": (_GAP, Goal("producer without retry fails, s", lambda f: f.once_s, 15.0)),
     "kill-master-one-nameserver": (Goal("backlog, ordered, POP stand still, s", _still, 5.0), _GAP),
     "new-master": (Goal("backlog, ordered, POP stand still, s", _still, 1.5), _GAP),
-    # The master's right to deliver ends within 5 s; a broker that does not know the queue locks grants new
+    # The master's lease to deliver ends within 5 s; a broker that does not know the queue locks grants new
     # ones after 30 s.
     "kill-acting": (Goal("backlog, ordered, POP stand still, s", _still, 35.0), _GAP),
     "stop-acting": (Goal("backlog, ordered, POP stand still, s", _still, 35.0), _GAP),
@@ -135,7 +135,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
     ),
     "ahead": (
         Goal("pulls of a queue in 15 s", lambda f: f.ahead_pulls, 1),
-        # Some ten tell that it acts and that it follows again.
+        # About ten lines report that the slave acts and that it follows again.
         Goal("lines of the slave", lambda f: f.slave_lines, 20),
     ),
     "no-other-master": (
@@ -148,7 +148,7 @@ GOALS: dict[str, tuple[Goal, ...]] = {
 }
 
 
-# The goals of every fault. Other repeated deliveries have goals of their own.
+# The goals of every fault. Other repeated deliveries have their own goals.
 OF_ALL: tuple[Goal, ...] = (
     _LOST,
     Goal("out of order", lambda f: len(f.disorder), 0),
@@ -160,7 +160,7 @@ OF_ALL: tuple[Goal, ...] = (
 
 
 def goals_of(fault: str) -> tuple[Goal, ...]:
-    """The goals of a fault: its own, then those that every fault has."""
+    """The goals of a fault: its own, then those of all faults."""
     own = GOALS.get(fault, ())
     named = {goal.what for goal in own}
     return (*own, *(goal for goal in OF_ALL if goal.what not in named))
@@ -177,7 +177,7 @@ class Judged:
 
 
 def against_goals(fault: str, found: Figures) -> list[Judged]:
-    """What came of the goals of a fault."""
+    """The results of a fault's goals."""
     rows = []
     for goal in goals_of(fault):
         value = goal.figure(found)

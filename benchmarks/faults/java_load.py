@@ -1,4 +1,4 @@
-"""The same load with Apache's clients and their default periods, in a process of their own."""
+"""The same load with Apache's clients and their default periods, in a separate process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orbitmq.wire.command import Command
 READY_S = 60.0
 STOPPED_S = 30.0
 SET_MS = 5000
-# Of a line that begins with S, C or R, see FaultLoad.java.
+# The number of fields of a line that begins with S, C or R, see FaultLoad.java.
 SENT_FIELDS, CHECKED_FIELDS, RECEIVED_FIELDS = 12, 3, 7
 
 
 class JavaLoad(Load):
-    """Roles as of :class:`Load`, in ``benchmarks/java/FaultLoad.java``.
+    """The roles of :class:`Load`, implemented in ``benchmarks/java/FaultLoad.java``.
 
     Args:
-        program: the command of that program, compiled.
+        program: the command that runs the compiled program.
     """
 
     def __init__(self, *args: object, program: Sequence[str], **options: int) -> None:
@@ -51,7 +51,7 @@ class JavaLoad(Load):
         await asyncio.wait_for(self._said["ready"].wait(), READY_S)
 
     async def _pop_by_broker(self, topic: str, group: str) -> None:
-        """mqadmin setConsumeMode at every broker: the members of the group pop."""
+        """Set the group's consume mode to pop at every broker, like mqadmin setConsumeMode."""
         body = SetMessageRequestModeRequestBody(topic, group, MessageRequestMode.POP).encode()
         for seat in self._place.seats.values():
             command = Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)

@@ -1,4 +1,4 @@
-"""Kills a broker again and again under a steady load, and looks for each acknowledged message.
+"""Kills a broker again and again under a steady load, and checks that no acknowledged message is lost.
 
     python -m benchmarks.faults.kills [MODE ...] [--kills 1000] [--rate 5000] [--seed N] [--at-once N]
 
@@ -54,16 +54,20 @@ UNDER_LOAD_S = (0.2, 0.7)
 LINKED_S = 180.0
 READ_S = 180.0
 KILLS_A_STORE = 50
-"""Then all begins anew: a lost disk is copied whole each time, and an old log would be most of the work."""
+"""After this many kills all servers begin anew: a lost disk is copied whole each time, and an old log would
+be most of the work.
+"""
 ASKED_MS = 2000
 TURNS = 5
 CLEAN_STOP, LONGER = 3, 1
-"""In each round of power losses one comes after a clean stop, one when the table files were written."""
+"""In each round of power losses, the index of the loss after a clean stop, and of the one after the table
+files were written.
+"""
 LONGER_S = (2.0, 3.0)
 SETTLED_S = 0.05
-"""A slave whose queues do not grow for so long has stored all that it received."""
+"""A slave whose queues do not grow for this long has stored everything that it received."""
 NAMED = 10
-"""So many lost messages are named in the record."""
+"""Number of lost messages that the record names."""
 NAME = "kills"
 HEADINGS = [
     "mode", "kills", "acknowledged", "a second", "lost", "the oldest of them", "back after p50, max", "seeds",
@@ -73,13 +77,13 @@ HEADINGS = [
 
 @dataclass(frozen=True)
 class Mode:
-    """The victims of a mode, and the losses that it allows.
+    """The brokers that a mode kills, and the losses that it allows.
 
     Attributes:
-        victims: one of them is killed each time.
-        disk_lost: its disk is removed.
-        may_lose: acknowledged messages may be lost that the slave did not have.
-        power_lost: its disk keeps only flushed data, see :mod:`benchmarks.faults.forgetful`.
+        victims: the brokers, one of which is killed each time.
+        disk_lost: whether the killed broker's disk is removed.
+        may_lose: whether acknowledged messages that the slave did not have may be lost.
+        power_lost: whether the disk keeps only flushed data, see :mod:`benchmarks.faults.forgetful`.
     """
 
     settings: Mapping[str, str]
@@ -91,7 +95,7 @@ class Mode:
 
 
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
-# Strict: a message is acknowledged only when two have it.
+# Strict: a message is acknowledged only when two brokers have it.
 QUORUM = {
     **ACTING,
     **SYNC_FLUSH,
@@ -99,8 +103,8 @@ QUORUM = {
     "inSyncReplicas": "2",
     "minInSyncReplicas": "2",
 }
-# Small log files, so that each load fills some: a flush over the end of a file, and names of new files.
-# Consume queues of small files would flush everything to the device every second.
+# Small log files, so that each load fills some of them: this covers flushes across the end of a file, and new
+# files. Small consume queue files would flush everything to the device every second.
 SMALL_FILES = {"mappedFileSizeCommitLog": str(256 * 1024)}
 MODES: Mapping[str, Mode] = {
     "sync-flush": Mode(SYNC_FLUSH, (MASTER,), (MASTER,), disk_lost=False),
@@ -117,14 +121,14 @@ class Tally:
     Attributes:
         lost: acknowledged messages that are missing after the next kill, or at the end of their store.
         lost_topics: topics whose creation was answered and that are missing at the end of their store.
-        oldest_lost_s: how long before the kill the oldest lost message was acknowledged.
+        oldest_lost_s: how long before the kill the oldest lost message was acknowledged, in seconds.
         had: lost messages that the slave had when its master was killed.
-        twice: messages stored more than once; every message was sent once.
-        unknown: stored messages that nobody sent.
+        twice: number of messages stored more than once, although each was sent once.
+        unknown: number of stored messages that were never sent.
         seeds: the seeds of the counted runs.
-        sending_s: how long the senders sent.
+        sending_s: how long the senders sent, in seconds.
         took_s: the wall time of all kills.
-        back_s: from each start of the killed broker until messages were taken again.
+        back_s: for each start of the killed broker, the time until it accepted messages again.
     """
 
     mode: str
@@ -142,7 +146,7 @@ class Tally:
     seeds: list[int] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Count another run of the same mode, which ran at the same time."""
+        """Add the counts of another run of the same mode, which ran at the same time."""
         self.kills += other.kills
         self.acknowledged += other.acknowledged
         self.lost += other.lost
@@ -158,7 +162,7 @@ class Tally:
 
 
 class Acknowledged(NamedTuple):
-    """When and where a message was stored, by its answer, and the number of kills before."""
+    """Time and place of a stored message, from its answer, and the number of kills before it."""
 
     at_s: float
     kills: int
@@ -167,7 +171,7 @@ class Acknowledged(NamedTuple):
 
 
 class Run:
-    """One mode on servers of its own; counts into ``tally``."""
+    """One run of a mode on its own servers; adds its counts to ``tally``."""
 
     def __init__(self, place: Place, rate: int, source: random.Random, tally: Tally) -> None:
         self._place = place
@@ -178,7 +182,7 @@ class Run:
         self._acknowledged: dict[int, Acknowledged] = {}
         self._unchecked: list[int] = []
         self._topics: list[str] = []
-        # After each kill.
+        # The slave's queue ends after each kill.
         self._slave_ends: list[list[int]] = []
         self._places: dict[MessageQueue, int] = {}
         self._sending = False
@@ -187,10 +191,10 @@ class Run:
         self.tally = tally
 
     async def run(self, kills: int) -> None:
-        """Kill so many times."""
+        """Run the load with this many kills."""
         await self._create(TOPIC)
         for number in range(kills + 1):
-            # A new one each time: the old one would look for the broker twice a second.
+            # A new producer each time: an old one would request the route of the lost broker twice a second.
             async with Producer(
                 "kills", name_servers=self._place.name_server, retries=0, timeout=2
             ) as producer:
@@ -204,7 +208,7 @@ class Run:
         await self._audit()
 
     async def _kill_one(self, producer: Producer) -> None:
-        """Send for a while, kill a broker meanwhile, and start it again."""
+        """Send for a while, kill a broker under the load, and start it again."""
         victim = self._random.choice(self._mode.victims)
         turn = self._kills % TURNS if self._mode.power_lost else -1
         loaded_s = self._random.uniform(*(LONGER_S if turn == LONGER else UNDER_LOAD_S))
@@ -219,7 +223,7 @@ class Run:
             self._place.kill(victim)
         self._killed_s = time.monotonic()
         self._sending = False
-        # A send that is under way ends by itself: its answer may be there already.
+        # A send in flight ends by itself, since its answer may already have arrived.
         await asyncio.gather(*sending)
         self.tally.sending_s += loaded_s
         if self._mode.power_lost:
@@ -241,7 +245,7 @@ class Run:
             await self._create(topic)
 
     async def _settled_ends(self, broker: str) -> list[int]:
-        """The end of each queue at a broker that receives nothing any more."""
+        """The end of each queue at a broker, once it does not grow any more."""
         before: list[int] = []
         while (ends := await self._ends(broker)) != before:
             before = ends
@@ -277,7 +281,7 @@ class Run:
         return False
 
     async def _until_taken(self, producer: Producer) -> None:
-        """Wait until all servers are there, linked, and a message is acknowledged."""
+        """Wait until all servers run, are linked, and a message is acknowledged."""
         deadline = time.monotonic() + LINKED_S
         await self._place.until_registered(*self._mode.brokers)
         while not await self._send_one(producer):
@@ -286,7 +290,7 @@ class Run:
             await asyncio.sleep(0.02)
 
     async def _check(self) -> None:
-        """Read what came since the last check."""
+        """Read the messages stored since the last check."""
         self._kills += 1
         self.tally.acknowledged += len(self._unchecked)
         missing = self._count_lost(self._unchecked, await self._read(self._places))
@@ -296,12 +300,12 @@ class Run:
             self.tally.oldest_lost_s = max(self.tally.oldest_lost_s, self._killed_s - oldest_s)
 
     async def _audit(self) -> None:
-        """Read all messages: a kill may lose messages that an earlier kill had left."""
+        """Read all messages: a kill may lose messages that survived an earlier kill."""
         self._count_lost(self._acknowledged, found := await self._read({}))
         self.tally.twice += sum(times - 1 for times in found.values())
         highest = next(self._numbers)
         self.tally.unknown += sum(number > highest for number in found)
-        # Ask the broker: a name server keeps each topic once registered.
+        # Ask the broker, since a name server keeps every topic that was registered.
         address = str(self._place.seats[MASTER].bound)
         answer = await self._place.client.request(
             address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), ASKED_MS
@@ -322,7 +326,7 @@ class Run:
         return all(message.offset < ends[message.queue_id] for ends in self._slave_ends[message.kills :])
 
     async def _read(self, places: Mapping[MessageQueue, int]) -> dict[int, int]:
-        """How often each message is stored behind these places."""
+        """For each message stored after these offsets, how often it is stored."""
         found: dict[int, int] = {}
         consumer = PullConsumer(
             "kills_audit", name_servers=self._place.name_server, consume_from=ConsumeFrom.FIRST
@@ -332,7 +336,7 @@ class Run:
             consumer.assign(queues)
             ends = {queue: await consumer.max_offset(queue) for queue in queues}
             for queue in queues:
-                # A lost disk may take the queue's end back.
+                # The loss of a disk may have moved the queue's end back.
                 await consumer.seek(queue, min(places.get(queue, 0), ends[queue]))
             while any([await consumer.position(queue) < end for queue, end in ends.items()]):
                 for message in await consumer.poll(4096):
@@ -345,10 +349,10 @@ class Run:
 async def run(
     mode: str, kills: int, rate: int, seed: int, folder: Path, *, tell: bool = False, planted: str = ""
 ) -> Tally:
-    """One mode, from the start of its servers to their end.
+    """Run one mode, from the start of its servers to their end.
 
     Args:
-        tell: print interim results now and then.
+        tell: whether to print interim results.
         planted: a bug of the brokers, see :meth:`benchmarks.faults.nursery.Nursery.start`.
     """
     wanted = MODES[mode]
@@ -372,17 +376,19 @@ async def run(
 
 
 def run_apart(mode: str, kills: int, rate: int, seed: int) -> Tally:
-    """The same in a process of its own, with data in a temporary folder."""
+    """Run one mode in a separate process, with data in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="orbitmq-kills-") as folder:
         return asyncio.run(run(mode, kills, rate, seed, Path(folder), tell=True))
 
 
 def run_at_once(mode: str, kills: int, rate: int, seeds: Iterable[int]) -> Tally:
-    """Share the kills among one run for each seed, each with its own servers and the whole rate."""
+    """Divide the kills among several runs, one for each seed, each with its own servers and the whole
+    rate.
+    """
     chosen = list(seeds)
     shares = [kills // len(chosen) + (number < kills % len(chosen)) for number in range(len(chosen))]
     whole = Tally(mode)
-    # Not forked: each has an event loop of its own.
+    # Spawned, not forked: each run has its own event loop.
     with ProcessPoolExecutor(len(chosen), multiprocessing.get_context("spawn")) as pool:
         for tally in pool.map(run_apart, repeat(mode), shares, repeat(rate), chosen):
             whole.add(tally)
@@ -390,7 +396,7 @@ def run_at_once(mode: str, kills: int, rate: int, seeds: Iterable[int]) -> Tally
 
 
 def failures(tally: Tally) -> list[str]:
-    """The promises that were not kept."""
+    """The promises that were broken."""
     found = []
     if tally.lost and not MODES[tally.mode].may_lose:
         found.append(f"{len(tally.lost)} acknowledged messages are lost, the first is {tally.lost[0]}")
@@ -406,7 +412,7 @@ def failures(tally: Tally) -> list[str]:
 
 
 def row(tally: Tally) -> list[str]:
-    """The cells of the table."""
+    """The cells of the mode's row in the table."""
     back = sorted(tally.back_s)
     return [
         tally.mode,
@@ -445,7 +451,7 @@ def main() -> None:
 
 
 def add(tally: Tally) -> None:
-    """Put a run into the record, in place of the last one of its mode."""
+    """Add a run to the record, in place of the last run of its mode."""
     path = ROOT / "benchmarks" / "results" / f"{NAME}.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else []
     place = machine()
@@ -458,7 +464,7 @@ def add(tally: Tally) -> None:
 
 
 def page(runs: list[dict[str, Any]]) -> str:
-    """The runs of the record as Markdown."""
+    """The record's runs as Markdown."""
     wrong = [f"- {one['mode']}, seeds {one['seeds']}: {text}" for one in runs for text in one["failures"]]
     parts = [
         "# Brokers killed again and again",

@@ -1,4 +1,4 @@
-"""The load of a run: about 100 messages a second in eight roles, all noted in the history."""
+"""The load of a run: about 100 messages a second in eight roles, all recorded in the history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from orbitmq.wire.headers.offset import QueryConsumerOffsetRequest, QueryConsume
 TOPICS = ("default", "once", "ordered", "transaction", "delayed", "timer", "pop", "backlog")
 QUEUES = 4
 KEYS = 8
-# Delay levels 2 and 3, and what they mean.
+# Delay levels 2 and 3, with their seconds.
 DELAY_LEVELS = {2: 5.0, 3: 10.0}
 LONGEST_DELAY_S = 12.0
 BACKLOG_PAUSE_S = 0.02
@@ -50,17 +50,17 @@ ASKED_MS = 1000
 READ_FIELDS = 4
 STATE_S = 0.3
 BEGUN_S = 90.0
-"""Longer than a broker that does not know all queue locks grants none."""
+"""Longer than the time for which a broker that does not know all queue locks grants none."""
 QUIET_S = 2.0
-"""After everything has come: so long nothing must come again."""
+"""How long no message may be repeated after everything was delivered."""
 
 
 class Load:
     """Producers and consumers of all roles in this process.
 
     Args:
-        seed: of delays and of the ends of transactions.
-        backlog: messages stored at group a before the run, for consumers that are always behind.
+        seed: the seed of delays and of transactions' outcomes.
+        backlog: number of messages stored at group a before the run, for consumers that are always behind.
     """
 
     def __init__(self, place: Place, history: History, seed: int, *, backlog: int) -> None:
@@ -80,20 +80,20 @@ class Load:
     # -- the clock of the run --------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds since the run began."""
+        """Seconds since the start of the run."""
         return time.monotonic() - self._began
 
     def tell(self, kind: str, text: str) -> None:
-        """Note something that happened."""
+        """Record an event."""
         self._history.events.append(Event(self.now(), kind, text))
 
     # -- life ------------------------------------------------------------------------------------------
 
     async def start(self, *, topics_known_s: float) -> None:
-        """Make the topics, fill the backlog, begin to send and to consume.
+        """Create the topics, fill the backlog, begin to send and to consume.
 
         Args:
-            topics_known_s: how long slaves need to hear of new topics.
+            topics_known_s: how long slaves need to learn of new topics.
         """
         servers = self._place.name_server
         async with Admin(servers) as admin:
@@ -132,10 +132,11 @@ class Load:
         self._senders.append(asyncio.create_task(self._transactions(deciding)))
 
     async def until_consuming(self) -> None:
-        """Wait until each consumer of the backlog has begun: what has not begun cannot stand still.
+        """Wait until each consumer of the backlog has its first message, since only then a standstill is the
+        fault's.
 
         Raises:
-            TimeoutError: one got nothing.
+            TimeoutError: a consumer got no message.
         """
         roles = {*BACKLOG_ROLES, "backlog-pop"}
         deadline = self.now() + BEGUN_S
@@ -145,7 +146,7 @@ class Load:
             await asyncio.sleep(0.2)
 
     async def make_new_topic(self) -> None:
-        """Make a topic, with messages at group a, that slaves can hardly know."""
+        """Create a topic, with messages at group a, too late for slaves to know it."""
         async with Admin(self._place.name_server) as admin:
             await admin.topics.create("late", queues=1)
         async with Producer("new", name_servers=self._place.name_server) as producer:
@@ -157,12 +158,13 @@ class Load:
         await asyncio.sleep(NEW_TOPIC_S)
 
     def read_new_topic(self) -> None:
-        """Begin to consume that topic."""
+        """Begin to consume the new topic."""
         self._consume("late", "late")
 
     async def note_committed(self) -> None:
-        """Note how far group a's backlog is committed: that must not come again. Then the state that goes to
-        slaves each 0.2 s has the time to reach them."""
+        """Record the committed offsets of group a's backlog: earlier messages must not be repeated. Then wait
+        until the state, which is sent to slaves every 0.2 s, has reached them.
+        """
         address = str(self._place.seats[MASTER].bound)
         for role in BACKLOG_ROLES:
             request = QueryConsumerOffsetRequest(consumer_group=f"{role}_group", topic="backlog", queue_id=0)
@@ -173,16 +175,18 @@ class Load:
         await asyncio.sleep(STATE_S)
 
     def note_pull(self, topic: str, group: str, queue_id: int) -> None:
-        """A pull that reached the slave."""
+        """Record a pull that reached the slave."""
         self._history.pulls.append(Pull(self.now(), topic, group, queue_id))
 
     async def stop_sending(self) -> None:
-        """End the producers' work."""
+        """Stop all producers."""
         self._sending = False
         await asyncio.gather(*self._senders)
 
     async def settle(self, timeout_s: float) -> None:
-        """Read the whole backlog again: wait for all expected messages, and a little for unexpected ones."""
+        """Read the whole backlog again: wait for all expected messages, and a little longer for unexpected
+        ones.
+        """
         self._consume(AUDIT, "backlog")
         deadline = self.now() + timeout_s
         while self.now() < deadline and self._history.lost():  # noqa: ASYNC110 - of plain lists
@@ -190,7 +194,7 @@ class Load:
         await asyncio.sleep(QUIET_S)
 
     async def close(self) -> None:
-        """End all clients."""
+        """Close all clients."""
         self._sending = False
         for task in (*self._senders, *self._consumers):
             task.cancel()
@@ -232,7 +236,7 @@ class Load:
         self._senders.append(asyncio.create_task(run()))
 
     async def _paced(self, role: str, rate: float) -> AsyncIterator[int]:
-        """Numbers, one after the other: a sender that is held up sends less."""
+        """Message numbers at the given rate; a sender that is delayed sends fewer."""
         due = time.monotonic()
         while self._sending:
             yield next(self._numbers[role])
@@ -270,7 +274,9 @@ class Load:
             await self._note("timer", number, producer.send(message), delay_s=delay_s)
 
     async def _transactions(self, producer: TransactionProducer) -> None:
-        """Of ten seven commit at once, one rolls back, two are left open and committed when asked."""
+        """Of ten transactions seven commit at once, one rolls back, and two are left open and commit at their
+        check.
+        """
 
         async def send(message: Message, state: TransactionState) -> SendResult:
             return (await producer.send_in_transaction(message, lambda _: state)).sent
@@ -300,7 +306,7 @@ class Load:
         self._history.receipts.append(receipt)
 
     def _consume(self, role: str, topic: str, **options: Any) -> None:
-        """Start a consumer; one of the backlog takes its time for each message."""
+        """Start a consumer; consumers of the backlog pause for each message."""
         pause_s = BACKLOG_PAUSE_S if role in BACKLOG_ROLES else 0.0
 
         async def handle(message: ReceivedMessage) -> None:
@@ -345,7 +351,7 @@ class Load:
     # -- a consumer that dies with the master ----------------------------------------------------------
 
     async def start_reader(self) -> None:
-        """Start the process that reads the backlog in a group of its own, again after it was killed."""
+        """Start the process that reads the backlog in its own group; kill an earlier one first."""
         if self._reader is not None and self._reader.returncode is None:
             self._reader.kill()
             await self._reader.wait()
@@ -370,7 +376,7 @@ class Load:
                 continue
             fields = line.decode().split()
             if len(fields) != READ_FIELDS or not fields[0].isdecimal():
-                continue  # what a library prints about itself
+                continue  # a line that a library printed
             number, broker, queue_id, offset = fields
             self._history.receipts.append(
                 Receipt("restarting", int(number), self.now(), broker, int(queue_id), int(offset))

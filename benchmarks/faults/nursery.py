@@ -1,8 +1,8 @@
-"""Brokers that start without importing: forked from a process that has imported all they need.
+"""Brokers that start without imports: they are forked from a process that has imported all their modules.
 
-An import of all modules takes most of the start of a broker, half a second of a processor, and says nothing
-about what a killed broker finds on its disk. Each broker is a process of its own all the same, with nothing
-of the one before it but its files.
+The import of all modules takes most of a broker's start, half a second of CPU, and does not matter for the
+recovery of a killed broker from its disk. Each broker is still a separate process that shares only the files
+with its predecessor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ MODULES = (
 
 
 class Forked:
-    """A process that is nobody's child here: as :class:`subprocess.Popen`, without what it returned."""
+    """A process that is not a child of this one: like :class:`subprocess.Popen`, but without the exit
+    code.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -42,17 +44,17 @@ class Forked:
         try:
             self._handle = os.pidfd_open(pid)
         except ProcessLookupError:
-            self.returncode = 0  # it was quicker
+            self.returncode = 0  # the process ended before this call
 
     def poll(self) -> int | None:
-        """0 when it has ended, however."""
+        """0 if the process has ended, whatever its exit code."""
         return self._ended(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until it has ended.
+        """Wait until the process has ended.
 
         Raises:
-            subprocess.TimeoutExpired: not in time.
+            subprocess.TimeoutExpired: the process did not end in time.
         """
         code = self._ended(timeout)
         if code is None:
@@ -75,7 +77,7 @@ class Forked:
 
 
 class Nursery:
-    """The process that forks brokers. They end with it.
+    """The process that forks brokers. The brokers end with it.
 
     Args:
         preload: a library for LD_PRELOAD, for this process and the brokers.
@@ -96,10 +98,10 @@ class Nursery:
     def start(
         self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None, planted: str = ""
     ) -> Forked:
-        """A command of ``orbitmq`` in a process of its own.
+        """Run a command of ``orbitmq`` in a separate process.
 
         Args:
-            planted: ``module:function``, called in the process first: it plants a bug.
+            planted: ``module:function``, which is called first in the process and plants a bug.
         """
         asked, told = self._pipes()
         wanted = {"arguments": list(arguments), "log": str(log), "env": dict(env or {}), "planted": planted}
@@ -121,7 +123,7 @@ class Nursery:
 
 @contextlib.contextmanager
 def nursery(preload: Path | None = None, planted: str = "") -> Iterator[OursForked]:
-    """Our servers, with brokers from a nursery that ends with the block."""
+    """OrbitMQ's servers, with brokers from a nursery that ends with the block."""
     opened = Nursery(preload)
     try:
         yield OursForked(nursery=opened, planted=planted)
@@ -131,7 +133,7 @@ def nursery(preload: Path | None = None, planted: str = "") -> Iterator[OursFork
 
 @dataclass(frozen=True)
 class OursForked(Ours):
-    """OrbitMQ's servers; brokers come out of the nursery."""
+    """OrbitMQ's servers, with brokers that are forked from the nursery."""
 
     nursery: Nursery = field(kw_only=True)
     planted: str = ""
@@ -139,7 +141,7 @@ class OursForked(Ours):
     def broker(
         self, folder: Path, name_server: str, *, port: int = 0, name: str = "broker-a", **more: object
     ) -> Server:
-        """Start a broker; does not wait for it."""
+        """Start a broker without waiting for it."""
         settings = {"grpcServerPort": "0"}
         settings |= {key: value for key, value in more.items() if isinstance(value, str)}
         properties = broker_properties(port, folder / "store", name_server, name=name, **settings)
@@ -150,12 +152,12 @@ class OursForked(Ours):
 
 
 def main() -> None:
-    """Fork a process for each line."""
+    """Fork a process for each line of standard input."""
     for module in MODULES:
         importlib.import_module(module)
-    # What was imported is never looked at again, and its pages stay shared.
+    # Frozen, imported objects are never visited by the collector, and their pages stay shared.
     gc.freeze()
-    # Nobody waits for those that end.
+    # Ended processes are reaped without a wait.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -166,7 +168,7 @@ def main() -> None:
 
 
 def _become(arguments: list[str], log: str, env: dict[str, str], planted: str) -> None:
-    """The forked process; never returns."""
+    """Run a command in the forked process; never returns."""
     code = 1
     try:
         child_settings()

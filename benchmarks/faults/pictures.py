@@ -1,4 +1,4 @@
-"""A timeline of one run: who leads, who is in the route, what is sent and what arrives."""
+"""A timeline of one run: leaders, routes, sends and deliveries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def draw(outcome: Outcome, path: Path) -> None:
 
 
 def _density(axis: Any, row: int, times: Sequence[float], begin: float, end: float, colour: str) -> None:
-    """A strip whose height is how much happens in each quarter of a second."""
+    """Draw a strip whose height is the number of events in each quarter of a second."""
     count = max(1, int((end - begin) / BIN_S))
     bins = [0] * count
     for at in times:

@@ -25,7 +25,7 @@ from orbitmq.transport.client import RemotingClient
 
 READY_S = 180.0
 JAVA_READY_S = 300.0
-"""A JVM needs half a minute of a processor."""
+"""A JVM needs half a minute of CPU time."""
 POLL_S = 0.02
 FILE_BYTES = 64 * 1024 * 1024
 NAME_SERVER, OTHER_NAME_SERVER = "ns", "ns2"
@@ -55,9 +55,9 @@ STRICT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where one broker is: ``bound`` is its own address, ``announced`` the one that others know.
+    """The addresses of one broker: ``bound`` is its own address, ``announced`` the one that it announces.
 
-    ``names`` is where it finds the name servers.
+    ``names`` is the address of the name servers for this broker.
     """
 
     name: str
@@ -73,14 +73,15 @@ class Place:
     """The servers of one run.
 
     Args:
-        relayed: with a relay of links before each broker, called ``a0 clients``, ``a0 ha`` and one for each
-            name server: ``a0 ns``. Only for our brokers: Apache's HA port listens on every address.
+        relayed: whether each broker is behind a relay, with links named ``a0 clients``, ``a0 ha`` and one for
+            each name server, ``a0 ns``. Only for OrbitMQ's brokers: Apache's HA port listens on every
+            address.
         names: the brokers of the run, out of a0, a1, b0 and b1.
         settings: the settings of every broker.
-        slow_disks: the brokers' disks can be slowed down, see :attr:`disks`.
+        slow_disks: whether the brokers' disks can be slowed down, see :attr:`disks`.
         forgetful: whether a broker's unflushed data can be taken from its disk, see :meth:`lose_power`. The
             nursery of ``maker`` runs with the library of :func:`benchmarks.faults.forgetful.library`.
-        name_servers: how many; faults happen to the first, :data:`NAME_SERVER`.
+        name_servers: names of the name servers; faults hit the first one, :data:`NAME_SERVER`.
     """
 
     def __init__(
@@ -123,14 +124,17 @@ class Place:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all, wait until the name server knows every broker under its id and the masters lead."""
+        """Start all servers; wait until the name server has every broker with its id, and the masters
+        lead.
+        """
         for name in self._name_servers:
             await self.start_name_server(name)
         first = free_ports(len(self._names) * 5)
         for number, name in enumerate(self._names):
             await self._seat(name, number, first + 5 * number + 2)
-        # Apache's masters first: a slave that is alone would act until its master has come. Ours waits for
-        # 5 s, and a master that finds nobody so long leads, but grants no queue lock for 30 s (LK-11).
+        # Apache's masters start first: a slave that is alone would act until its master has started.
+        # OrbitMQ's slave waits 5 s before it acts; but a master that finds no slave for that long leads
+        # without granting queue locks for 30 s (LK-11).
         rounds = [(0,), (1,)] if isinstance(self._maker, Apache) else [(0, 1)]
         for ids in rounds:
             seats = [seat for seat in self.seats.values() if seat.broker_id in ids]
@@ -141,10 +145,10 @@ class Place:
         await self._until_leading()
 
     async def _until_leading(self) -> None:
-        """Wait until every master of the start leads.
+        """Wait until every started master leads.
 
-        A master that began alone and without a log unregisters for a moment when its slave shows up: it asks
-        first whether that one has a log (behaviour PO-24).
+        A master that began alone and without a log unregisters for a moment when its slave appears, because
+        it first asks whether the slave has a log (behaviour PO-24).
         """
         deadline = time.monotonic() + READY_S
         masters = {seat.group for seat in self.seats.values() if seat.broker_id == 0}
@@ -162,7 +166,7 @@ class Place:
     async def _seat(self, name: str, number: int, port: int) -> None:
         bound = announced = names = "127.0.0.1"
         if self._relayed:
-            # The brokers' own addresses, and those at which the relay stands for them.
+            # The brokers' own addresses, and the addresses at which the relay listens for them.
             bound, announced, names = (f"127.0.{net}.{number + 1}" for net in (1, 2, 3))
         asked = {ns: End(names, at) for ns, at in self._name_server_ports.items()}
         seat = Seat(
@@ -187,7 +191,7 @@ class Place:
                 await link.start()
 
     async def stop(self) -> None:
-        """End everything, whatever state it is in."""
+        """End all processes, whatever their state."""
         for link in self.links.values():
             link.heal()
         for name in sorted(self.running, reverse=True):
@@ -202,29 +206,29 @@ class Place:
 
     @property
     def name_server(self) -> str:
-        """Where clients ask: all name servers."""
+        """The addresses of all name servers, for clients."""
         return ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports.values())
 
     @property
     def sound_name_server(self) -> str:
-        """The last of them, to which nothing happens when there are two."""
+        """The last name server, which no fault hits if there are two."""
         return f"127.0.0.1:{self._name_server_ports[self._name_servers[-1]]}"
 
     async def start_name_server(self, name: str = NAME_SERVER) -> None:
-        """Start a name server, again on its old port."""
+        """Start a name server, on its old port if it ran before."""
         port = self._name_server_ports.setdefault(name, free_ports())
         self.running[name] = await asyncio.to_thread(
             self._maker.name_server,
             self._folder / name,
             port=port,
-            # Left open, it would hold the relay's addresses as well.
+            # Otherwise it would also listen on the relay's addresses.
             bindAddress="127.0.0.1",
             supportActingMaster=self._settings.get("enableSlaveActingMaster", "false"),
             notifyMinBrokerIdChanged=self._settings.get("enableSlaveActingMaster", "false"),
         )
 
     def launch(self, name: str) -> None:
-        """Start a broker, on its old port and disk if it ran before; does not wait for it."""
+        """Start a broker without waiting for it, on its old port and disk if it ran before."""
         seat = self.seats[name]
         settings = {**self._settings, "brokerIP1": seat.announced.host, "brokerIP2": seat.announced.host}
         if seat.broker_id:
@@ -248,17 +252,17 @@ class Place:
         )
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Kill a server with SIGKILL."""
         self.running.pop(name).kill()
 
     async def term(self, name: str) -> float:
-        """SIGTERM; returns the seconds until the process has ended."""
+        """Stop a server with SIGTERM; returns the seconds until its process has ended."""
         server = self.running.pop(name)
         await asyncio.to_thread(server.stop, 90.0)
         return server.stopped_s
 
     def lose_power(self, name: str) -> None:
-        """Take unflushed data from the disk of a broker that has ended, by itself or by a kill."""
+        """Remove unflushed data from the disk of a broker that has ended or was killed."""
         assert name not in self.running
         assert self._forgetful is not None
         self._forgetful.forget(name)
@@ -270,18 +274,18 @@ class Place:
         self.running[name].resume()
 
     def empty(self, name: str) -> None:
-        """Take the disk of a broker that does not run."""
+        """Remove the disk of a broker that does not run."""
         assert name not in self.running
         shutil.rmtree(self._folder / name / "store")
 
     def log_lines(self, name: str) -> int:
-        """How many lines a server has logged so far, over all its lives."""
+        """Number of lines that a server has logged so far, since its first start."""
         return self.running[name].log.read_bytes().count(b"\n")
 
-    # -- what the name server says ---------------------------------------------------------------------
+    # -- requests to the name server ---------------------------------------------------------------------
 
     async def registered(self) -> dict[tuple[str, int], str]:
-        """Address by group and id; empty when the name server does not answer."""
+        """The brokers' addresses by group and id; empty if the name server does not answer."""
         try:
             info = await NameServers(self.client, (self.sound_name_server,)).cluster_info(1000)
         except OrbitError:
@@ -296,7 +300,7 @@ class Place:
         """Wait until the name server has these brokers.
 
         Raises:
-            ServerError: not in time, or one ended.
+            ServerError: a broker did not register in time, or ended.
         """
         timeout_s = JAVA_READY_S if isinstance(self._maker, Apache) else READY_S
         deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""The faults that are played."""
+"""The faults that can be played."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.faults.scene import Fault, Times
 
 SHORT = Times(7.0, 7.0, 6.0)
 LONG = Times()
-# Apache's clients ask for routes each 30 s.
+# Apache's clients request routes every 30 s.
 PEER = Times(15.0, 40.0, 45.0)
 FREEZES_S = (5, 15, 60)
 SYNC_FLUSH: Mapping[str, str] = {**ACTING, "flushDiskType": "SYNC_FLUSH"}
@@ -228,7 +228,7 @@ FAULTS: tuple[Fault, ...] = (
         settings=DEGRADING,
     ),
 )
-# The faults of the table that Apache RocketMQ was measured with.
+# The faults of the table that was measured with Apache RocketMQ, too.
 TABLE = (
     "kill-master", "freeze-master-15", "stop-master", "both-slave-first", "new-topic", "no-other-master",
     "quorum-kill-slave", "quorum-freeze-slave", "quorum-strict",

@@ -1,4 +1,4 @@
-"""What is done to which server, and when: one function for each kind of fault."""
+"""The actions on servers, and their times: one function for each kind of fault."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from benchmarks.faults.place import MASTER, NAME_SERVER, OTHER, OTHER_SLAVE, SLA
 from benchmarks.faults.scene import Scene
 
 AHEAD_S = 32.0
-"""Two times as long as a pull is held: each queue is pulled from twice."""
+"""Twice the time for which a pull is held, so that each queue is pulled twice."""
 LOCKS_S = 36.0
 """A slave that acts again after 4 s grants no queue lock for 30 s (LK-11)."""
 
 
 async def kill(scene: Scene, name: str = MASTER) -> None:
-    """Killed with SIGKILL and started again; with a master a consumer dies and starts again at once."""
+    """Kill a server with SIGKILL and start it again; with a master, a consumer is killed and restarted at the
+    same time.
+    """
     if name == MASTER:
         await scene.load.note_committed()
     scene.place.kill(name)
@@ -46,7 +48,7 @@ async def term(scene: Scene, name: str = MASTER) -> None:
 
 
 async def acting(scene: Scene, how: Callable[[Scene], Awaitable[None]]) -> None:
-    """Something happens to a slave that acts for its killed master."""
+    """A fault hits a slave that acts for its killed master."""
     scene.place.kill(MASTER)
     scene.fault(f"kill -9 of {MASTER}")
     await scene.lasts(5)
@@ -122,7 +124,7 @@ async def name_server_stopped(scene: Scene) -> None:
 
 
 async def master_without_a_name_server(scene: Scene) -> None:
-    """A master dies while one of two name servers is frozen."""
+    """A master is killed while one of two name servers is frozen."""
     scene.place.freeze(NAME_SERVER)
     scene.note("SIGSTOP of one name server")
     await scene.lasts(5)
@@ -132,7 +134,7 @@ async def master_without_a_name_server(scene: Scene) -> None:
 
 
 async def ahead(scene: Scene) -> None:
-    """The slave lacks what its master took in the last two seconds, and consumers had it."""
+    """The slave lacks the master's messages of the last two seconds, which consumers have already read."""
     scene.cut("a0 ha")
     scene.note("cut: a0 ha")
     await scene.lasts(2)
@@ -218,7 +220,9 @@ async def new_disk(scene: Scene, name: str) -> None:
 
 
 async def everything_of_a_group(scene: Scene) -> None:
-    """Both brokers of the other group as well: nobody takes what the acting master would give away."""
+    """Both brokers of the other group are killed as well: no broker accepts the messages that the acting
+    master would hand on.
+    """
     scene.place.kill(OTHER)
     scene.place.kill(OTHER_SLAVE)
     scene.place.kill(MASTER)

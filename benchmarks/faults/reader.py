@@ -1,4 +1,4 @@
-"""A consumer in a process of its own that can be killed: prints each message that it gets.
+"""A consumer in a separate process, which can be killed: prints each message that it gets.
 
 python -m benchmarks.faults.reader NAME_SERVER TOPIC
 """

@@ -1,7 +1,7 @@
-"""The record of faults that were played: one entry for each fault and kind of servers and clients.
+"""The record of played faults: one entry for each fault and each combination of servers and clients.
 
-An entry is replaced when its fault is played again, so that a record can be made in pieces. Each says when,
-on what machine, under which load of others and at which commit it was taken.
+An entry is replaced when its fault is played again, so that a record can be made in pieces. Each entry names
+its time, the machine, the machine's other load, and the commit.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from benchmarks.servers import ROOT
 NAME = "faults"
 OURS = "OrbitMQ"
 NAMED = 2
-"""The page shows as many broken promises of one fault."""
+"""Most broken promises of one fault that the page shows."""
 GOAL_HEADINGS = ["figure", "measured", "goal", "met"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What came of one fault.
+    """The result of one fault.
 
     Attributes:
-        pair: servers and clients.
-        first: servers and clients ran before all other work, as with ``chrt --rr 1``.
-        cells: of the table, without the fault's title.
-        broken: promises that were not kept.
+        pair: the combination of servers and clients.
+        first: whether servers and clients had priority over all other work, as with ``chrt --rr 1``.
+        cells: the cells of the table, without the fault's title.
+        broken: the broken promises.
     """
 
     fault: str
@@ -53,7 +53,7 @@ class Entry:
 
 
 def commit() -> str:
-    """The commit of the code that runs, with a plus when something of it was changed since."""
+    """The commit of the running code, with a plus if the code was changed since."""
     head = _git("rev-parse", "--short", "HEAD")
     return f"{head}+" if _git("status", "--porcelain", "--", "src", "benchmarks/faults") else head
 
@@ -66,13 +66,13 @@ def _git(*arguments: str) -> str:
 def entry(
     fault: str, pair: str, seed: int, cells: Sequence[str], goals: list[Judged], broken: list[str]
 ) -> Entry:
-    """Of a run that has just ended."""
+    """The entry of a run that has just ended."""
     first = os.sched_getscheduler(0) != os.SCHED_OTHER
     return Entry(fault, pair, seed, commit(), machine(), first, list(cells), goals, broken)
 
 
 def kept(*, short: bool) -> dict[str, Entry]:
-    """The record as it is, empty when there is none."""
+    """The present record; empty if there is none."""
     path = ROOT / "benchmarks" / "results" / f"{NAME}{'-short' if short else ''}.json"
     if not path.exists():
         return {}
@@ -85,7 +85,7 @@ def kept(*, short: bool) -> dict[str, Entry]:
 
 
 def add(entries: Sequence[Entry], *, short: bool) -> None:
-    """Put entries into the record."""
+    """Add entries to the record."""
     whole = kept(short=short) | {one.key: one for one in entries}
     order = list(BY_NAME)
     ordered = sorted(whole.values(), key=lambda one: (one.pair != OURS, one.pair, order.index(one.fault)))
@@ -128,7 +128,7 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def _broken(one: Entry) -> list[str]:
-    """The first broken promises of an entry, and how many more there are; the record has all."""
+    """The first broken promises of an entry, and the number of further ones; the record has all."""
     lines = [
         f"- {one.fault}, seed {one.seed}: {text.partition(', the first: ')[0]}" for text in one.broken[:NAMED]
     ]
@@ -137,7 +137,7 @@ def _broken(one: Entry) -> list[str]:
 
 
 def _side_by_side(entries: Sequence[Entry]) -> list[str]:
-    """The figures that all kinds of servers and clients have, beside each other."""
+    """The figures common to all combinations of servers and clients, side by side."""
     pairs = list(dict.fromkeys(one.pair for one in entries))
     sides: list[dict[tuple[str, str], str]] = [
         {(one.fault, goal.what): goal.measured for one in entries if one.pair == pair for goal in one.goals}
@@ -153,7 +153,7 @@ def _side_by_side(entries: Sequence[Entry]) -> list[str]:
 
 
 def taken(one: Entry) -> str:
-    """When, where and at which commit."""
+    """The time, machine and commit of an entry."""
     place = one.place
     where = f"{place['cpus']} CPUs, load {place['load_before']:.1f}{', ahead of it' if one.first else ''}"
     return f"{place['taken']}, {one.commit}, {where}, seed {one.seed}"

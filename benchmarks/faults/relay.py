@@ -1,8 +1,8 @@
-"""A TCP relay that can be cut, stalled and slowed down while connections live on it.
+"""A TCP relay that can be cut, stalled and slowed down while it has open connections.
 
-Every broker listens on a loopback address of its own and announces the relay's, with the same port. What dies
-must be seen to die: when the target refuses, the relay resets who connected. It dials from the address that
-the connection came from, because RocketMQ's brokers know each other by it.
+Every broker listens on its own loopback address and announces the relay's, with the same port. Clients must
+notice a dead target: if it refuses the connection, the relay resets the client's. The relay connects from the
+client's own address, because RocketMQ's brokers identify each other by it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An address."""
+    """A host and a port."""
 
     host: str
     port: int
@@ -30,7 +30,9 @@ class End:
 
 
 class Way:
-    """One direction of a link: open or cut, with a delay for each piece and a limit of bytes a second."""
+    """One direction of a link: open or cut, with a delay for each piece of data and a limit of bytes a
+    second.
+    """
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -38,7 +40,9 @@ class Way:
         self.delay_s = 0.0
         self.bytes_per_s = 0.0
         self.open_tap: Callable[[], Callable[[bytes], None]] | None = None
-        """Called for each new connection; what it returns is shown each piece that passes."""
+        """Called for each new connection; the function that it returns is called with each piece that
+        passes.
+        """
 
     def cut(self) -> None:
         self._open.clear()
@@ -48,7 +52,7 @@ class Way:
         self._open.set()
 
     async def passes(self, size_bytes: int) -> None:
-        """Wait until so much may go on."""
+        """Wait until this many bytes may pass."""
         await self._open.wait()
         pause_s = self.delay_s + (size_bytes / self.bytes_per_s if self.bytes_per_s else 0.0)
         if pause_s:
@@ -57,9 +61,9 @@ class Way:
 
 
 class Link:
-    """Passes connections to ``listen`` on to ``target``.
+    """Forwards connections from ``listen`` to ``target``.
 
-    A cut link loses nothing, as a network does under TCP: what was sent goes on when it is healed. A
+    A cut link loses nothing, like a network under TCP: data sent meanwhile passes after the link is healed. A
     connection that is opened meanwhile hangs.
     """
 
@@ -74,7 +78,7 @@ class Link:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listen.
+        """Begin to listen.
 
         Raises:
             OSError: the address is taken.
@@ -82,7 +86,7 @@ class Link:
         self._server = await asyncio.start_server(self._accept, self.listen.host, self.listen.port)
 
     async def stop(self) -> None:
-        """Listen no more, and reset what is open."""
+        """Stop listening, and reset open connections."""
         if self._server is not None:
             self._server.close()
         self.reset()
@@ -91,17 +95,17 @@ class Link:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Let nothing through, either way."""
+        """Let nothing pass in either direction."""
         self.there.cut()
         self.back.cut()
 
     def slow(self, delay_s: float, bytes_per_s: float = 0.0) -> None:
-        """Hold every piece back."""
+        """Delay every piece of data."""
         for way in (self.there, self.back):
             way.delay_s, way.bytes_per_s = delay_s, bytes_per_s
 
     def heal(self) -> None:
-        """Let everything through again."""
+        """Let everything pass again."""
         self.there.heal()
         self.back.heal()
 
@@ -115,7 +119,7 @@ class Link:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        # What starts this task would print that it was cancelled.
+        # Otherwise asyncio, which started this task, would print that it was cancelled.
         with contextlib.suppress(asyncio.CancelledError):
             await self._relay(reader, writer)
 
@@ -151,7 +155,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way:
         await way.passes(0)
         writer.close()
     except (ConnectionError, OSError):
-        # A reset goes through as a reset, and not before the link is open.
+        # A reset is passed on as a reset, but not before the link is open.
         await way.passes(0)
         _reset(writer)
 

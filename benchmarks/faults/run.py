@@ -1,4 +1,4 @@
-"""Plays one fault under load and notes what happens."""
+"""Plays one fault under load and records the run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from benchmarks.faults.watch import Watch
 from benchmarks.servers import Apache, Ours
 
 BACKLOG_RATE = 60
-# A message that was popped and not acknowledged, or sent back, comes again after this.
+# A message that was popped but not acknowledged, or sent back, is delivered again within this time.
 SETTLE_S = 45.0
 ROUTE_TOPIC = "default"
 
 
 @dataclass
 class Outcome:
-    """A run, and the moments that its figures are counted from.
+    """A run, and the times from which its figures are counted.
 
     Attributes:
-        end_s: when the producers stopped.
-        stopped_s: how long a clean stop took.
-        slave_lines: what the slave logged between fault and mending.
-        missing: servers that do not run at the end although they should.
+        end_s: the time at which the producers stopped.
+        stopped_s: duration of a clean stop.
+        slave_lines: number of lines that the slave logged during the fault.
+        missing: the servers that should run at the end but do not.
     """
 
     fault: Fault
@@ -54,7 +54,7 @@ async def play(
     folder: Path,
     java: Sequence[str] | None = None,
 ) -> Outcome:
-    """Start the servers, play the fault under load, stop all; arguments as of :func:`played`."""
+    """Start the servers, play the fault under load, stop all servers; arguments as for :func:`played`."""
     history = History()
     theirs = isinstance(maker, Apache)
     place = Place(
@@ -66,7 +66,7 @@ async def play(
         name_servers=fault.name_servers,
     )
     async with place:
-        # Also for a fault that lasts a minute.
+        # This is enough even for a fault that lasts a minute.
         backlog = int(BACKLOG_RATE * (times.before + times.during + times.after + 70))
         load = (
             Load(place, history, seed, backlog=backlog)
@@ -106,7 +106,7 @@ async def play(
 
 
 def _keep_logs(place: Place, folder: Path) -> None:
-    """Only the logs of the servers are of use afterwards."""
+    """Remove the brokers' stores and keep the logs."""
     for name in place.seats:
         shutil.rmtree(folder / name / "store", ignore_errors=True)
 
@@ -120,10 +120,10 @@ def played(
     java: Sequence[str] | None = None,
     keep: Path | None = None,
 ) -> Outcome:
-    """As :func:`play`, in an event loop of its own, with data in a temporary folder.
+    """Run :func:`play` in a new event loop, with data in a temporary folder.
 
     Args:
-        java: the command of Apache's clients, see :class:`JavaLoad`; ours when None.
+        java: the command of Apache's clients, see :class:`JavaLoad`; None for OrbitMQ's clients.
         keep: a folder for the servers' logs.
     """
     if keep is not None:

@@ -1,4 +1,4 @@
-"""A fault being played: what it is done to, and the moments from which its cost is counted."""
+"""A fault that is being played: its place and load, and the times from which its costs are counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.faults.place import ACTING, SLAVE, Place
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds: before the fault, while it lasts, and after it was mended."""
+    """Durations in seconds: before the fault, during it, and after its end."""
 
     before: float = 12.0
     during: float = 14.0
@@ -20,7 +20,7 @@ class Times:
 
 
 class Scene:
-    """A fault being played."""
+    """A fault that is being played."""
 
     def __init__(self, place: Place, load: Load, times: Times) -> None:
         self.place = place
@@ -30,20 +30,20 @@ class Scene:
         self.mended_s = 0.0
         self.stopped_s: float | None = None
         self.slave_lines = 0
-        """What the slave has logged between fault and mending."""
+        """Number of lines that the slave has logged during the fault."""
 
     def fault(self, text: str) -> None:
-        """The moment from which everything is counted."""
+        """Begin the fault: all times count from here."""
         self.fault_s = self.load.now()
         self.slave_lines -= self._lines()
         self.load.tell("fault", text)
 
     def note(self, text: str) -> None:
-        """Something else that is done."""
+        """Record a further action."""
         self.load.tell("fault", text)
 
     def mended(self, text: str) -> None:
-        """From now on nothing is wrong with the servers."""
+        """End the fault: from here on all servers are healthy."""
         self.mended_s = self.load.now()
         self.slave_lines += self._lines()
         self.load.tell("fault", text)
@@ -71,15 +71,16 @@ class Fault:
     """One fault.
 
     Attributes:
-        name: on the command line, and of its picture.
-        title: what happens, for the table.
-        relayed: needs the relay, so it is not played with Apache's brokers.
-        slow_disks: needs disks that can be slowed down; neither.
-        name_servers: how many there are.
-        may_lose_s: a disk is lost: what was acknowledged so shortly before may be lost with it, because the
-            slave did not have it yet.
-        settings: of all brokers.
-        short: belongs to the short run.
+        name: the name on the command line and of the picture.
+        title: a description for the table.
+        relayed: whether the fault needs the relay; then it is not played with Apache's brokers.
+        slow_disks: whether it needs disks that can be slowed down; then it is not played with Apache's
+            brokers, either.
+        name_servers: number of name servers.
+        may_lose_s: with a lost disk, messages acknowledged at most this long before may be lost, because the
+            slave did not have them yet.
+        settings: settings of all brokers.
+        short: whether the fault belongs to the short run.
     """
 
     name: str
@@ -94,5 +95,5 @@ class Fault:
 
     @property
     def peer(self) -> bool:
-        """Whether it can be played with Apache's brokers."""
+        """Whether the fault can be played with Apache's brokers."""
         return not self.relayed and not self.slow_disks

@@ -12,10 +12,10 @@ LENGTH_BYTES = 4
 
 
 def pull_tap(note: Callable[[str, str, int], None]) -> Callable[[], Callable[[bytes], None]]:
-    """For :attr:`Way.open_tap` of a way towards a broker.
+    """A value for :attr:`Way.open_tap` of a way towards a broker.
 
     Args:
-        note: told topic, group and queue id of each pull.
+        note: called with topic, group and queue id of each pull.
     """
 
     def opened() -> Callable[[bytes], None]:

@@ -1,4 +1,4 @@
-"""Looks at the cluster all the time: the route of a group, and which brokers do the background work."""
+"""Observes the cluster continuously: the route of a group, and the brokers that do the background work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tell = Callable[[str, str], None]
 
 
 class Watch:
-    """Tells each change: ``route``, "a0 a1 writable"; ``leads``, "a1 leads"."""
+    """Reports each change: ``route``, "a0 a1 writable"; ``leads``, "a1 leads"."""
 
     def __init__(self, place: Place, topic: str, tell: Tell) -> None:
         self._place = place
@@ -77,7 +77,7 @@ class Watch:
                 )
                 leads = KVTable.decode(answer.body).table.get("brokerActive") == "true"
             except OrbitError:
-                pass  # it does not answer, so nobody can say that it leads
+                pass  # without an answer the broker does not count as leading
             if leads != self.leads.get(name, False):
                 self.leads[name] = leads
                 self._tell("leads", f"{name} {'leads' if leads else 'does not lead'}")

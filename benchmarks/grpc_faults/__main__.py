@@ -2,10 +2,11 @@
 
     python -m benchmarks.grpc_faults [NAME ...] [--short] [--record]
 
-Clients are the official Java client, on machines of their own (network namespaces: this takes root, ``ip``
+The clients are the official Java client, on separate machines (network namespaces, which need root, ``ip``
 and ``tc``). Apache's proxy and broker are one JVM (``-pm local``). Brokers flush before they answer
 (SYNC_FLUSH). The first three faults of a side are played together, the others one after the other; OrbitMQ's
-side ends before Apache's begins. Printed: figures, ratios, goals. Ends with 1 when OrbitMQ misses one.
+side ends before Apache's begins. Prints figures, ratios and goals. The exit code is 1 if OrbitMQ misses a
+goal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from orbitmq.errors import OrbitError
 
 CLIENT: Final = "5.2.0"
 HEAP_MB: Final = 768
-# They only wait, and need nothing of one another.
+# These faults mostly wait, and are independent of each other.
 TOGETHER: Final = {
     "killed": plays.consumer_killed,
     "slow": plays.slow_handler,
@@ -48,7 +49,7 @@ ALONE: Final = {
 
 
 def play(play: plays.Play, name: str, lab: Lab) -> plays.Figures | str:
-    """The figures of a fault, or why there are none."""
+    """The figures of a fault, or the reason why there are none."""
     began = time.monotonic()
     try:
         found: plays.Figures | str = play(lab)
@@ -69,7 +70,7 @@ def played(
     *,
     short: bool,
 ) -> Side:
-    """All faults on one side."""
+    """Play all faults on one side."""
     print(f"{maker.title}:", file=sys.stderr, flush=True)
     found: dict[str, plays.Figures | str] = {}
     with ExitStack() as stack:
@@ -78,7 +79,7 @@ def played(
         except (ServerError, TimeoutError) as error:
             return dict.fromkeys(names, str(error))
         together = [name for name in TOGETHER if name in names]
-        # What they start ends with their threads.
+        # Processes started by a thread end with the thread.
         pool = stack.enter_context(ThreadPoolExecutor(max(1, len(together))))
         found |= zip(together, pool.map(lambda name: play(TOGETHER[name], name, lab), together), strict=True)
         found |= {name: play(ALONE[name], name, lab) for name in ALONE if name in names}

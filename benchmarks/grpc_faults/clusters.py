@@ -34,7 +34,7 @@ QUEUES: Final = 4
 
 
 def one_dead(lab: Lab) -> Figures:
-    """A client starts while one of the two brokers of its topic is dead, and sends."""
+    """A client starts, and sends, while one of the two brokers of its topic is dead."""
     topic, site = "two", lab.site
     second = site.broker("broker-b")
     site.wait_for(2)
@@ -47,7 +47,7 @@ def one_dead(lab: Lab) -> Figures:
 
 @dataclass
 class Flow:
-    """What was sent and what was received, each with its time."""
+    """The sent and the received messages, each with its time."""
 
     sent: dict[str, float] = field(default_factory=dict)
     received: dict[str, float] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class Flow:
         return len(self.sent.keys() - self.received.keys())
 
     def gaps(self, since: float) -> Sequence[float]:
-        """The longest gaps of sends and of receives."""
+        """The longest gap of sends, and that of receives."""
         return [longest_gap(sorted(times.values()), since) for times in (self.sent, self.received)]
 
 
 class RemotingFlow(threading.Thread):
-    """A producer and a consumer of OrbitMQ, over remoting, until :meth:`end`."""
+    """An OrbitMQ producer and consumer, over remoting, which run until :meth:`end`."""
 
     def __init__(self, name_server: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -95,14 +95,16 @@ class RemotingFlow(threading.Thread):
                 return
 
     def end(self) -> Flow:
-        """Stop sending, and wait for what was sent."""
+        """Stop sending, and wait until the sent messages are received."""
         self._sends = False
         self.join(DELIVERED_WITHIN_S + 30)
         return self.flow
 
 
 def master_lost(lab: Lab) -> Figures:
-    """A master of two groups is killed, its slave acts, the master comes back; beside clients of remoting."""
+    """A master of two groups is killed, its slave acts, the master comes back; remoting clients run at the
+    same time.
+    """
     if not lab.site.is_ours:
         raise FaultError("a proxy in local mode knows its own broker only")
     site = lab.site.beside("acting")
@@ -146,7 +148,7 @@ def _info(broker: Broker) -> Mapping[str, str]:
 
 
 def _active(broker: Broker) -> bool:
-    """Whether it does the background work of its name, by its own word."""
+    """Whether a broker does the background work of its group, by its runtime information."""
     return _info(broker)["brokerActive"] == "true"
 
 
@@ -155,10 +157,10 @@ def _log_end(broker: Broker) -> str:
 
 
 def _until(reached: Callable[[], bool], what: str) -> None:
-    """Wait for something.
+    """Wait until ``reached`` returns true.
 
     Raises:
-        FaultError: it does not come.
+        FaultError: that does not happen in time.
     """
     until = time.monotonic() + STARTED_WITHIN_S
     while True:
@@ -171,7 +173,7 @@ def _until(reached: Callable[[], bool], what: str) -> None:
 
 
 def _first(consumer: Running) -> dict[str, float]:
-    """When each message came first."""
+    """The time of each message's first delivery."""
     found: dict[str, float] = {}
     for body, at in consumer.times("body"):
         found.setdefault(body, at)

@@ -1,4 +1,4 @@
-"""The figures of the faults, and what OrbitMQ's are measured against. Pure."""
+"""The figures of the faults, and the goals for OrbitMQ's. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 HEADINGS: Final = ["fault", "figure", "OrbitMQ", "Apache", "ratio", "goal", "met"]
 OURS, APACHE = "ours", "apache"
 
-# By fault, then by figure; a text in place of figures says why there are none.
+# Figures by fault and name; a text in place of a fault's figures is the reason why there are none.
 Side = Mapping[str, Mapping[str, float] | str]
 
 
@@ -18,8 +18,8 @@ class Figure:
     """A figure of a fault.
 
     Attributes:
-        most: OrbitMQ's limit; None: it has none of its own.
-        share: OrbitMQ's limit as a share of Apache's figure; None: it has none.
+        most: OrbitMQ's absolute limit; None if there is none.
+        share: OrbitMQ's limit as a share of Apache's figure; None if there is none.
     """
 
     fault: str
@@ -66,7 +66,7 @@ TITLES: Final = {
 
 
 def met(figure: Figure, ours: float | None, apache: float | None) -> bool | None:
-    """Whether OrbitMQ keeps a figure's limits; None: the figure or its limit is missing."""
+    """Whether OrbitMQ keeps a figure's limits; None if the figure or its limit is missing."""
     if ours is None or (figure.most is None and (figure.share is None or apache is None)):
         return None
     within = figure.most is None or ours <= figure.most
@@ -74,7 +74,7 @@ def met(figure: Figure, ours: float | None, apache: float | None) -> bool | None
 
 
 def rows(sides: Mapping[str, Side]) -> list[list[str]]:
-    """A line of each figure whose fault was played."""
+    """A line for each figure whose fault was played."""
     lines = []
     for figure in FIGURES:
         if not any(figure.fault in side for side in sides.values()):
@@ -97,7 +97,7 @@ def rows(sides: Mapping[str, Side]) -> list[list[str]]:
 
 
 def value(sides: Mapping[str, Side], side: str, figure: Figure) -> float | None:
-    """A figure of one side; None: it has none."""
+    """A figure of one side; None if it is missing."""
     found = sides.get(side, {}).get(figure.fault, "")
     return None if isinstance(found, str) else found.get(figure.name)
 
@@ -107,7 +107,7 @@ def shown(number: float | None) -> str:
 
 
 def reasons(sides: Mapping[str, Side]) -> Sequence[str]:
-    """Why a side has no figures of a fault."""
+    """The reasons why a side has no figures of a fault."""
     names = {OURS: "OrbitMQ", APACHE: "Apache"}
     return [
         f"{TITLES[fault]}, {names[side]}: {found}"
@@ -118,7 +118,7 @@ def reasons(sides: Mapping[str, Side]) -> Sequence[str]:
 
 
 def failures(sides: Mapping[str, Side]) -> Sequence[str]:
-    """Each limit that OrbitMQ does not keep, and each fault that could not be played there."""
+    """Each limit that OrbitMQ exceeds, and each fault that could not be played on its side."""
     found = [f"{TITLES[fault]}: {text}" for fault, text in sides[OURS].items() if isinstance(text, str)]
     for figure in FIGURES:
         ours, apache = (value(sides, side, figure) for side in (OURS, APACHE))

@@ -1,4 +1,4 @@
-"""What the faults of one side work with: servers, client machines, and clients that run on them."""
+"""The environment of one side's faults: servers, client machines, and clients that run on them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from benchmarks.grpc_faults.site import Broker, Site
 from tests.interop.grpc_clients import Client
 from tests.interop.grpc_running import Running
 
-# On a busy machine the clients of Java take a minute to start. Nothing of that is measured.
+# On a busy machine Java clients take a minute to start. Starts are not measured.
 STARTED_WITHIN_S: Final = 300.0
 PROBE_EACH_S: Final = 1.0
-# So long, and longer, clients work: for ever.
+# A count of messages that keeps clients working until they are ended.
 MANY: Final = 1_000_000
 
 
 class FaultError(Exception):
-    """A fault could not be played to its end. Says why."""
+    """A fault could not be played to its end; the text gives the reason."""
 
 
 class Lab:
-    """One side while it runs.
+    """One running side.
 
     Args:
         java: the official Java client.
-        numbers: of machines, each given once.
+        numbers: numbers for machines, each used once.
 
     Attributes:
         broker: the first broker of the site, which faults may end and start again.
-        short: faults last as short as they can.
+        short: whether faults last as briefly as possible.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Lab:
         self._probes = itertools.count()
 
     def machine(self) -> Machine:
-        """A client machine of its own."""
+        """Create a new client machine."""
         machine = Machine(next(self._numbers))
         self._stack.callback(machine.close)
         return machine
@@ -57,10 +57,10 @@ class Lab:
     def run(
         self, machine: Machine, role: str, topic: str, group: str, count: int = MANY, endpoint: str = ""
     ) -> Running:
-        """Start a client: a role of ``tests/interop/grpc/Calls.java``.
+        """Start a client with a role of ``tests/interop/grpc/Calls.java``.
 
         Args:
-            endpoint: empty: that of the first broker.
+            endpoint: the endpoint; empty for the first broker's.
         """
         where = endpoint or self.broker.endpoint
         running = Running(machine.client(self._java), role, where, topic, group, count)
@@ -71,10 +71,10 @@ class Lab:
         """Send a message a second until the consumer gets one.
 
         Args:
-            site: where; None: the lab's.
+            site: the site to send to; None for the lab's.
 
         Raises:
-            FaultError: it gets none.
+            FaultError: the consumer gets none.
         """
         until = time.monotonic() + STARTED_WITHIN_S
         while True:

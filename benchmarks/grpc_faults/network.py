@@ -1,8 +1,8 @@
-"""The machines of clients: network namespaces that are cut off from the servers, and connected again.
+"""Client machines: network namespaces that can be cut off from the servers and connected again.
 
-The whole run has a network of its own, so that nothing of this machine changes. Each client machine is a
-namespace behind a pair of interfaces; a queue without room at an end of the pair drops what goes out there.
-Both systems are reached at the addresses that they announce: no relay stands between.
+The whole run has its own network, so that this machine's network does not change. Each client machine is a
+namespace behind a pair of interfaces; a queue of size zero at one end drops everything that leaves there.
+Clients reach both systems at the addresses that these announce, without a relay.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Final
 from benchmarks.servers import child_settings
 from tests.interop.grpc_clients import Client
 
-# Where clients reach all servers.
+# The address at which clients reach all servers.
 SERVERS: Final = "10.213.0.1"
 _NEW_NETWORK: Final = 0x40000000
 _UNSHARED_WITHIN_S: Final = 10.0
 
 
 class NoNetworkError(Exception):
-    """Network namespaces cannot be had here. Says what is missing."""
+    """Network namespaces are not available; the text says what is missing."""
 
 
 def enter() -> None:
-    """Give this thread, and what it starts, a network of its own.
+    """Give this thread, and the processes that it starts, a new network.
 
     Raises:
-        NoNetworkError: that is not allowed, or its commands are missing.
+        NoNetworkError: this is not permitted, or the commands are missing.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
         raise NoNetworkError(f"no network of its own, which takes root: {os.strerror(ctypes.get_errno())}")
@@ -44,14 +44,14 @@ class Machine:
     """One client machine.
 
     Args:
-        number: of this machine, from 1 to 250; no other machine of the run has it.
+        number: the machine's number, from 1 to 250, unique in the run.
     """
 
     def __init__(self, number: int) -> None:
         self._near = f"machine{number}"
         here, there = f"10.213.{number}.1", f"10.213.{number}.2"
         near_mac, far_mac = f"02:00:00:00:{number:02x}:01", f"02:00:00:00:{number:02x}:02"
-        # The namespace is there as long as this process.
+        # The namespace exists as long as this process.
         self._holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], preexec_fn=child_settings)
         self._enter = ("nsenter", "--target", str(self._holder.pid), "--net")
         self._wait()
@@ -64,7 +64,7 @@ class Machine:
             ("address", "add", f"{there}/30", "dev", "eth0"),
             ("link", "set", "eth0", "up"),
             ("route", "add", "default", "via", here),
-            # A machine that is cut off does not forget its neighbour.
+            # A permanent entry, so that a machine that is cut off keeps its neighbour's address.
             ("neighbour", "replace", here, "lladdr", near_mac, "dev", "eth0", "nud", "permanent"),
         ):
             _run(*self._enter, "ip", *words)
@@ -79,16 +79,16 @@ class Machine:
             time.sleep(0.01)
 
     def client(self, client: Client) -> Client:
-        """This client, to run on this machine."""
+        """This client with a command that runs it on this machine."""
         return replace(client, command=[*self._enter, *client.command])
 
     def cut_off(self) -> None:
-        """Let nothing through, either way."""
+        """Let nothing pass in either direction."""
         self.lose_answers()
         self._drop(*self._enter, "tc", "qdisc", "add", "dev", "eth0")
 
     def lose_answers(self) -> None:
-        """Let through what the clients send, and nothing that servers send."""
+        """Let requests of clients pass, but nothing from servers."""
         self._drop("tc", "qdisc", "add", "dev", self._near)
 
     def _drop(self, *words: str) -> None:
@@ -96,7 +96,7 @@ class Machine:
         self._dropping.append(words)
 
     def connect(self) -> None:
-        """Let everything through again."""
+        """Let everything pass again."""
         while self._dropping:
             words = ["delete" if word == "add" else word for word in self._dropping.pop()]
             _run(*words, "root")

@@ -1,4 +1,4 @@
-"""The faults. Each is played on one side, and gives its figures by name."""
+"""The faults. Each function plays one on one side, and returns its figures by name."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.interop.grpc_running import Running
 HELD: Final = 4
 # The limit of a wait in seconds: a message that has not arrived by then counts as arrived at the limit.
 ELSEWHERE_WITHIN_S: Final = 240.0
-# A push consumer's messages are invisible for 60 s, and longer only because they are renewed.
+# A push consumer's messages are invisible for 60 s at first, and longer only through renewals.
 HANDLER_S: Final = 180.0
 SHORT_HANDLER_S: Final = 75.0
 CUT_AFTER_S, CUT_S = 20.0, 5.0
-# When messages whose acknowledgement did not count come again.
+# The time after which messages whose acknowledgement did not arrive are delivered again.
 INVISIBLE_S: Final = 65.0
 SHORT_LINGER_S: Final = 10.0
-# Longer than a consumer waits for the answer to a receive: poll time 20 s, and 10 s.
+# Longer than a consumer waits for the answer to a receive: 20 s of polling, and 10 s.
 LOST_S: Final = 40.0
 ORDERED: Final = 10
 NEXT_TRY_WITHIN_S: Final = 120.0
 LOAD_QUEUES: Final = 4
 BEFORE: Final = 300
-# In which a broker that is back asks about each transaction that was left open.
+# The time within which a restarted broker checks each transaction that was left open.
 CHECKED_S: Final = 45.0
 WORKS_AGAIN_WITHIN_S: Final = 180.0
 DELIVERED_WITHIN_S: Final = 120.0
@@ -38,7 +38,7 @@ Figures = dict[str, float]
 
 
 def consumer_killed(lab: Lab) -> Figures:
-    """A push consumer works on messages when its process is killed; another member of its group is there."""
+    """A push consumer's process is killed while it works on messages; another member of its group runs."""
     topic = "killed"
     lab.site.create(topic)
     holder = lab.run(lab.machine(), "hold", topic, topic)
@@ -55,7 +55,7 @@ def consumer_killed(lab: Lab) -> Figures:
 
 
 def slow_handler(lab: Lab) -> Figures:
-    """Handlers that take longer than messages are invisible, at two members; one is cut off for a while."""
+    """Handlers of two members take longer than the invisible time; one member is cut off for a while."""
     topic = "slow"
     lab.site.create(topic)
     machines = [lab.machine(), lab.machine()]
@@ -69,7 +69,7 @@ def slow_handler(lab: Lab) -> Figures:
     machines[0].cut_off()
     time.sleep(CUT_S)
     machines[0].connect()
-    # What could not be acknowledged comes again.
+    # Messages that could not be acknowledged are delivered again.
     linger_s = SHORT_LINGER_S if lab.short else INVISIBLE_S
     time.sleep(max(0.0, began + handler_s + linger_s - time.monotonic()))
     deliveries = Counter(body for member in members for body in member.bodies("body"))
@@ -81,7 +81,7 @@ def slow_handler(lab: Lab) -> Figures:
 
 
 def answer_lost(lab: Lab) -> Figures:
-    """The answer to a receive in order is lost, and its client asks again."""
+    """The answer to an ordered receive is lost, and the client repeats the receive."""
     topic = "ordered"
     lab.site.create(topic, 1, FIFO)
     machine = lab.machine()
@@ -106,7 +106,7 @@ def answer_lost(lab: Lab) -> Figures:
 
 
 def broker_killed(lab: Lab) -> Figures:
-    """A broker is killed while messages and transactions flow, and started again at once."""
+    """A broker is killed under a load of messages and transactions, and started again at once."""
     lab.site.create("load", LOAD_QUEUES)
     lab.site.create("deals", LOAD_QUEUES, TRANSACTION)
     machine = lab.machine()
@@ -131,7 +131,7 @@ def broker_killed(lab: Lab) -> Figures:
         raise FaultError(
             f"{since} of {BEFORE} messages are sent in {WORKS_AGAIN_WITHIN_S:.0f} s after the kill: {why}"
         )
-    # Only its producer answers for a transaction.
+    # Only the producer of a transaction answers its check.
     time.sleep(max(0.0, killed + CHECKED_S - time.monotonic()))
     producer.go()
     producer.ended()
@@ -156,10 +156,10 @@ def _sent(lab: Lab, topic: str, name: str, count: int) -> set[str]:
 
 
 def _all_come(wanted: set[str], *consumers: Running) -> None:
-    """Wait until consumers have these messages, each at one of them.
+    """Wait until each of these messages has reached one of the consumers.
 
     Raises:
-        FaultError: they do not.
+        FaultError: a message is missing.
     """
     until = time.monotonic() + ELSEWHERE_WITHIN_S
     while not wanted <= {body for each in consumers for body in each.bodies("body")}:
@@ -169,7 +169,7 @@ def _all_come(wanted: set[str], *consumers: Running) -> None:
 
 
 def longest_gap(times: Sequence[float], since: float) -> float:
-    """The longest time between two of these that follow one another, the later one after ``since``."""
+    """The longest interval between two consecutive times, of which the later one is after ``since``."""
     return max((later - earlier for earlier, later in pairwise(times) if later > since), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""The servers of one side: brokers of OrbitMQ, or proxies of Apache with the broker in the same JVM."""
+"""The servers of one side: OrbitMQ's brokers, or Apache's proxies with a broker in the same JVM."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from orbitmq import Message, Producer
 from orbitmq.admin import Admin, GroupSettings
 
 SETTINGS: Final = {"brokerIP1": SERVERS, "flushDiskType": "SYNC_FLUSH"}
-# A slave acts for its master.
+# Settings of a name server that lets a slave act for its master.
 NAMES: Final = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
-# A JVM needs half a minute of a processor.
+# A JVM needs half a minute of CPU time.
 REGISTERED_WITHIN_S: Final = 180.0
-# On a busy machine brokers stand still for seconds. Nothing of that is measured.
+# On a busy machine brokers stall for seconds. Such waits are not measured.
 ANSWERED_WITHIN_S: Final = 60.0
 FIFO: Final = {"message.type": "FIFO"}
 TRANSACTION: Final = {"message.type": "TRANSACTION"}
@@ -31,17 +31,17 @@ TRANSACTION: Final = {"message.type": "TRANSACTION"}
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that runs; gRPC clients find it at ``endpoint``."""
+    """A running broker; ``endpoint`` is its address for gRPC clients."""
 
     server: Server
     endpoint: str
 
 
 class Site:
-    """A name server, and brokers that keep ports and data when they start again.
+    """A name server, and brokers that keep their ports and data across restarts.
 
     Args:
-        stack: where servers are kept to be killed in the end.
+        stack: the stack that kills the servers in the end.
     """
 
     def __init__(self, maker: Ours | Apache, folder: Path, stack: ExitStack) -> None:
@@ -59,14 +59,14 @@ class Site:
         return isinstance(self._maker, Ours)
 
     def beside(self, name: str) -> Site:
-        """Another name server with brokers of its own."""
+        """Another name server with its own brokers."""
         return Site(self._maker, self._folder / name, self._stack)
 
     def broker(self, name: str = "broker-a", seat: str = "master", **more: str) -> Broker:
-        """Start a broker, or start it again.
+        """Start or restart a broker.
 
         Args:
-            seat: its place in its group; each has ports and a folder of its own.
+            seat: its role in its group; each has its own ports and folder.
         """
         place = f"{name}-{seat}"
         if place not in self._ports:
@@ -81,7 +81,7 @@ class Site:
         return Broker(server, f"{SERVERS}:{port}")
 
     def wait_for(self, brokers: int = 1) -> None:
-        """Wait until the name server knows so many brokers."""
+        """Wait until this many brokers have registered at the name server."""
 
         async def wait() -> None:
             async with Admin(self.name_server.address) as admin, asyncio.timeout(REGISTERED_WITHIN_S):
@@ -98,10 +98,11 @@ class Site:
         *,
         groups: int = 1,
     ) -> None:
-        """Make a topic, and a consumer group of its name, in order with ``message.type`` FIFO.
+        """Create a topic, and a consumer group of the same name, which is ordered if ``message.type`` is
+        FIFO.
 
         Args:
-            groups: of brokers, which have to have masters.
+            groups: number of broker groups, all of which need a master.
         """
 
         async def make() -> None:
@@ -126,6 +127,6 @@ class Site:
 
 
 def stored(broker: Broker, topic: str, queues: int) -> int:
-    """How many messages a topic has at a broker."""
+    """Number of messages of a topic at a broker."""
     with Remoting(broker.server.port) as client:
         return sum(client.max_offset(topic, queue) for queue in range(queues))
