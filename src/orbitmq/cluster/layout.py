@@ -1,4 +1,5 @@
-"""Common to all clusters made by one call: names, folders, settings, and the wait until they serve."""
+"""The common parts of all kinds of clusters: names, folders, settings, and the wait until the brokers
+serve."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ class ColumnDecoder:
         return -1
 
     def _is_damaged(self, buf: Readable, at: int) -> bool:
-        """Whether the body of the record found at ``at`` does not match its checksum; 0 is none."""
+        """Whether the body of the record found at ``at`` does not match its checksum; a checksum of 0 means
+        that there is none."""
         expected = get_i32(buf, at + CRC_AT)
         return expected != 0 and expected != crc32(buf, self.parts.body_at, self.parts.body_bytes)
 

@@ -1,4 +1,4 @@
-"""Errors of bytes that should be messages and are not."""
+"""Errors of bytes that are not valid messages."""
 
 from __future__ import annotations
 

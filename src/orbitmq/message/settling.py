@@ -68,7 +68,7 @@ ACK = Verdict(Ending.ACK)
 
 
 class DeliveryOwner(Protocol):
-    """The part of a consumer that gave a message out and ends it: a queue of a push consumer, a receipt."""
+    """The part of a consumer that begins and ends a delivery: a queue of a push consumer, or a receipt."""
 
     def settled(self, message: Any, verdict: Verdict) -> Settled:
         """Handle the user's verdict; called once for each delivery, on any thread. Returns DONE or GONE."""
@@ -81,7 +81,7 @@ class Deliverable(Protocol):
     Attributes:
         owner: the part that began the delivery. Absent once the delivery has ended: its removal is the one
             step that two threads cannot both do.
-        verdict: the user's, None as long as there is none. Absent when no consumer gave the message out.
+        verdict: the user's, None as long as there is none. Absent when no consumer has delivered the message.
     """
 
     owner: Any
@@ -92,7 +92,7 @@ def settle(message: Deliverable, verdict: Verdict) -> Settled:
     """End a delivery with the user's verdict; of several callers only the first one ends it.
 
     Raises:
-        ClientStateError: no consumer gave this message out, so none could end it.
+        ClientStateError: no consumer has delivered this message, so there is no delivery to end.
     """
     try:
         owner: DeliveryOwner = message.owner

@@ -152,7 +152,7 @@ class NameServerAccess:
             files.write_atomic(self._path(table), text, private=True)
 
     async def _written(self, *_tables: str) -> None:
-        """Save what has changed.
+        """Save the tables that have changed.
 
         Raises:
             RemotingError: a table cannot be saved; the next change tries again.

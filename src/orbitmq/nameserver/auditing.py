@@ -1,4 +1,4 @@
-"""Targets of changes in the audit log of a name server."""
+"""Finds the targets of changes for the audit log of a name server."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LABELS: Final = {"node_type": "nameserver"}
 
 
 class NameServerMonitoring:
-    """Listens for the operator's programs, if the settings say so.
+    """Serves or exports the metrics, if the settings require it.
 
     Attributes:
         port: where it listens; 0 when it does not.
@@ -55,7 +55,7 @@ class NameServerMonitoring:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen or export, if the settings say so.
+        """Listen or export, if the settings require it.
 
         Raises:
             StartError: the port is in use, a library is not installed, or a file holds no token.

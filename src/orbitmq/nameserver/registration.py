@@ -125,7 +125,7 @@ def _report(
 
 
 def opened(connection: Hashable) -> int:
-    """The order of connections: see :class:`~orbitmq.nameserver.brokers.BrokerReport`."""
+    """The number of a connection, see :class:`~orbitmq.nameserver.brokers.BrokerReport`."""
     return connection.number if isinstance(connection, ServerConnection) else 0
 
 

@@ -24,7 +24,7 @@ class Rule(Enum):
     """What a master of several replicas does when too few are in sync.
 
     Attributes:
-        COUNT: as RocketMQ 5.x: a message needs as many brokers as the settings say; with too few in sync,
+        COUNT: as RocketMQ 5.x: a message needs as many brokers as the settings require; with too few in sync,
             sends are refused or need fewer.
         ONE_SLAVE: as RocketMQ 4.x: a message needs one slave; without any in sync the answer is
             SLAVE_NOT_AVAILABLE (row QW-09).
@@ -255,7 +255,7 @@ class Replicas:
         self._decide()
 
     def _decide(self) -> None:
-        """Count the brokers, and move the mark."""
+        """Count the brokers, and update ``replicated``."""
         in_sync, need, replicated = self.in_sync, self.need, self.replicated
         on_device = self.rule.on_device
         votes: dict[Hashable, int] = {}

@@ -40,8 +40,8 @@ class TlsOptionError(ValidationError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client speaks TLS. The files are PEM, and read again for each connection, so renewed files take
-    effect.
+    """The TLS options of a client. The files are PEM, and read again for each connection, so renewed files
+    take effect.
 
     Example::
 
@@ -56,7 +56,7 @@ class Tls:
             are connected to by the addresses that they register, most often IP addresses.
 
     Raises:
-        TlsOptionError: a file cannot be read or is not what it should be.
+        TlsOptionError: a file cannot be read or has a wrong content.
     """
 
     ca: str | None = None
@@ -82,7 +82,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """The TLS context for one connection, from the files as they are now.
 
     Raises:
-        TlsOptionError: a file cannot be read or is not what it should be.
+        TlsOptionError: a file cannot be read or has a wrong content.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -147,7 +147,7 @@ def handshake_failure(error: BaseException, address: str, *, shows_certificate: 
     """One sentence about a TLS connection that failed.
 
     Args:
-        error: what OpenSSL or the connection raised.
+        error: the error that OpenSSL or the connection raised.
         shows_certificate: whether the client has a certificate to show.
     """
     if isinstance(error, ssl.SSLCertVerificationError):

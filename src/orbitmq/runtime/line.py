@@ -1,4 +1,4 @@
-"""Admission to work of which only a limited amount may be under way at a time."""
+"""Admits work of which only a limited amount may be under way at a time."""
 
 from __future__ import annotations
 

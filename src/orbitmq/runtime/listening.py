@@ -1,4 +1,4 @@
-"""Sockets that listen, for servers of other libraries, and the error of an address that cannot be taken."""
+"""Sockets that listen, for servers of other libraries, and the error for an address that cannot be used."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class _Raises(logging.Handler):
         self.lock = cast("threading.RLock", _NoLock())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        raise  # it is called where the error is handled
+        raise  # this method is called in an except block
 
 
 class _Stream(_Raises, logging.StreamHandler[Any]):

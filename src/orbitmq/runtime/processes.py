@@ -1,4 +1,4 @@
-"""Starting and stopping child processes: for a cluster of real processes and for tests.
+"""Starts and stops child processes: for a cluster of real processes and for tests.
 
 Only the composition (command line, cluster, tests) uses this. No server starts a process.
 """
@@ -91,22 +91,22 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative when a signal ended it."""
+        """The exit code: None while the child runs, negative when a signal ended it."""
         return self._process.returncode
 
     @property
     def last_lines(self) -> list[str]:
-        """The end of its output."""
+        """The last lines of the child's output."""
         return list(self._tail)
 
     async def wait(self) -> int:
-        """Wait until it ends by itself; returns the exit code."""
+        """Wait until the child ends by itself; returns the exit code."""
         await self._process.wait()
         await asyncio.shield(self._reader)
         return self._process.returncode or 0
 
     async def stop(self, timeout_s: float = 10.0) -> int:
-        """End it with SIGTERM, after ``timeout_s`` with SIGKILL; returns the exit code."""
+        """End the child with SIGTERM, after ``timeout_s`` with SIGKILL; returns the exit code."""
         self.signal(signal.SIGTERM)
         try:
             return await asyncio.wait_for(self.wait(), timeout_s)
@@ -114,12 +114,12 @@ class ChildProcess:
             return await self.kill()
 
     async def kill(self) -> int:
-        """End it with SIGKILL; returns the exit code."""
+        """End the child with SIGKILL; returns the exit code."""
         self.signal(signal.SIGKILL)
         return await self.wait()
 
     def signal(self, number: int) -> None:
-        """Send a signal; no error when it has ended already."""
+        """Send the child a signal; no error when it has ended already."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 

@@ -15,7 +15,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Clock(Protocol):
-    """Wall time for what is stored and shown, monotonic time for what is measured."""
+    """Wall time for times that are stored and shown, monotonic time for measurements."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, UTC."""
@@ -87,7 +87,8 @@ class HostFacts(Protocol):
         ...
 
     def give_back_memory(self) -> None:
-        """Give memory that this process does not use any more back to the machine; for a thread."""
+        """Give memory that this process does not use any more back to the machine; to be called in a
+        thread."""
         ...
 
 

@@ -12,7 +12,7 @@ def first_bytes(path: str, count: int) -> bytes:
     """The first ``count`` bytes of a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         return file.read(count)
@@ -23,7 +23,7 @@ def private_bytes(path: str, count: int) -> bytes:
 
     Raises:
         ValidationError: other users can, or the file is another user's; the text names the remedy.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""A small thread pool that hands results back to the event loop with little ceremony."""
+"""A small thread pool that returns results to the event loop at little cost."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The transport below; None when it has ended."""
+        """The transport below this layer; None when it has ended."""
         return self._transport
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     @property
     def session(self) -> ssl.SSLObject:
-        """The TLS session: what was agreed on in the handshake."""
+        """The TLS session that the handshake has set up."""
         return self._session
 
     @property

@@ -28,5 +28,6 @@ class Worker:
 
 @lru_cache(maxsize=1)
 def this_worker() -> Worker:
-    """The real machine. Spark makes its readers and writers itself, so it cannot be passed to them."""
+    """The real machine. Spark makes its readers and writers itself, so the machine cannot be passed to
+    them."""
     return Worker(SystemClock(), random.Random(), SystemHost(), time.sleep)

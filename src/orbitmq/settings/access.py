@@ -36,7 +36,7 @@ def acl_1() -> Any:
 
 
 def migrates() -> Any:
-    """Whether a start makes users and rules of those accounts of ACL 1.0 that have no user yet."""
+    """Whether a start makes users and rules from those accounts of ACL 1.0 that have no user yet."""
     return setting(False, MIGRATES, flag)
 
 

@@ -211,7 +211,7 @@ def path(key: str, value: str) -> str:
 
 
 def flag(key: str, value: str) -> bool:
-    """true or false, in any case."""
+    """``true`` or ``false``, in upper or lower case."""
     lowered = value.lower()
     if lowered not in ("true", "false"):
         raise ConfigError(key, value, "true or false")

@@ -1,4 +1,4 @@
-"""The errors of a store, each with what the operator can do about it."""
+"""The errors of a store. Their texts name the remedy, if the operator has one."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class HotStore(Protocol):
         ...
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender lacks: its answer was NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.

@@ -1,4 +1,4 @@
-"""The store for its users: put, get, look up, start, stop."""
+"""The interface of the message store: put, get, look up, start and stop."""
 
 from __future__ import annotations
 
@@ -179,7 +179,8 @@ class MessageStore:
 
     @property
     def config(self) -> StoreConfig:
-        """The settings. While the store runs they may be replaced: new times, limits, addresses count."""
+        """The settings. While the store runs they may be replaced: new times, limits and addresses take
+        effect."""
         return self._config
 
     @config.setter
@@ -345,7 +346,7 @@ class MessageStore:
         return self._writer.put_many(messages)
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender lacks: its answer was NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.
@@ -386,7 +387,8 @@ class MessageStore:
         await self.flusher.stored(end_offset)
 
     async def bring_to_memory(self, places: Sequence[int]) -> None:
-        """Load the records at these places of the log in a thread, so that later reads wait for no disk."""
+        """Load the records at these places of the log in a thread, so that later reads do not wait for the
+        disk."""
         parts = self._files.parts_at(places)
         await self._runtime.threads.run(touch, self._runtime.files, parts)
 
@@ -480,7 +482,8 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # The cut is noted after it: until then a reader may see records that are about to be removed.
+            # The cut is noted after it was made: until then a reader may see records that are about to be
+            # removed.
             self.cuts.append(to)
 
     # -- get -------------------------------------------------------------------------------------------
@@ -558,7 +561,7 @@ class MessageStore:
 
     @property
     def max_commit_log_offset(self) -> int:
-        """The end of the log's files as written."""
+        """The end of the log as it is written to its files."""
         return self.appender.batch_base
 
     @property

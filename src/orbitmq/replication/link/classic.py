@@ -65,8 +65,8 @@ class FrameReader:
     """A slave's end: reads a master's frames, and passes their bytes on as they come.
 
     Args:
-        expected: the offset that the next frame must have; 0: the log is empty, the first frame says where
-            it begins.
+        expected: the offset that the next frame must have; 0: the log is empty, and begins at the first
+            frame's offset.
         file_bytes: the size of log files, whose borders no frame crosses.
     """
 

@@ -222,7 +222,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
 
 
 class ClassicFollowerLink(FollowerLink):
-    """The master speaks RocketMQ's protocol."""
+    """A link to a master that speaks RocketMQ's protocol."""
 
     def __init__(self, clock: Clock, config: BrokerConfig, store: CopiedLog, address: str) -> None:
         super().__init__(clock, config, store, address)
@@ -230,7 +230,8 @@ class ClassicFollowerLink(FollowerLink):
         self._frames = FrameReader(self._reported, store.config.commit_log_file_bytes)
 
     async def _begin(self) -> None:
-        # The first report says from where the master sends: the exact end of this log, all of it durable.
+        # The master sends its log from the first report's offset on: the exact end of this log, all of it
+        # durable.
         self._repeat()
         self.transferring = True
 

@@ -242,7 +242,7 @@ class HaConnection(asyncio.Protocol):
 
     @property
     def sender(self) -> LogSender | None:
-        """The sender of the log, ``None`` before the follower has said where to begin."""
+        """The sender of the log, ``None`` before the follower has sent the place to begin at."""
         return self.end.sender if self.end is not None else None
 
     @property

@@ -31,7 +31,7 @@ class Inquiry:
         self.address = address
 
     async def ha_info(self) -> ExchangeBrokerHaInfoResponse:
-        """The master's HA port and protocols (906); all empty when it does not know the request (4.x).
+        """The master's HA port and protocols (906); all empty when it does not support the request (4.x).
 
         Raises:
             LinkError: the master is starting or stopping. That is an error, as an empty answer would make
@@ -53,7 +53,8 @@ class Inquiry:
         return {} if answer is None else properties_text.parse(answer.body.decode("utf-8", "replace"))
 
     async def log_range(self) -> tuple[int, int] | None:
-        """Where the master's log begins and ends, ``None`` when the master refuses to say."""
+        """Where the master's log begins and ends, ``None`` when the master refuses to send its runtime
+        info."""
         answer = await self._ask(Command(RequestCode.GET_BROKER_RUNTIME_INFO))
         if answer is None:
             return None
@@ -64,7 +65,7 @@ class Inquiry:
             return None
 
     async def record(self, offset: int) -> bytes | None:
-        """The record at a place of the master's log, ``None`` when the master says that there is none.
+        """The record at a place of the master's log, ``None`` when the master answers that there is none.
 
         Raises:
             LinkError: the master gave neither answer, for example because it is busy. That does not mean that

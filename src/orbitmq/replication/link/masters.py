@@ -46,7 +46,7 @@ class MasterEnd(Protocol):
     """The master's end of the link to one follower.
 
     Attributes:
-        sender: sends the log to the follower; ``None`` until the follower has said from which place.
+        sender: sends the log to the follower; ``None`` until the follower has sent the place to begin at.
     """
 
     sender: LogSender | None

@@ -78,7 +78,7 @@ class Rest:
         self._due = math.inf
 
     def begins(self, now: float) -> float:
-        """A pause begins at ``now``, monotonic seconds; returns its length."""
+        """Begin a pause at ``now``, in monotonic seconds; returns its length."""
         self._due = now + self.seconds
         return self.seconds
 

@@ -2,9 +2,9 @@
 """The stream between two brokers of OrbitMQ, without I/O: all their messages to each other, in order.
 
 It runs on the HA port in place of RocketMQ's protocol if the master's answer to EXCHANGE_BROKER_HA_INFO (906)
-says that it knows this stream: RocketMQ ignores that field and never sends it. The follower begins with
-:data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send frames: one
-byte kind, one of flags, two of zero, four of size, and that many bytes.
+has a field with the version of this stream: RocketMQ ignores that field and never sends it. The follower
+begins with :data:`MAGIC`, which as a report of RocketMQ's protocol would be negative; then both sides send
+frames: one byte kind, one of flags, two of zero, four of size, and that many bytes.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class StreamReader:
         return kind, size
 
     def _begin(self, offset: int, size: int) -> bool:
-        """A piece begins; returns whether it is a heartbeat."""
+        """Begin a piece; returns whether it is a heartbeat."""
         if self.expected < 0:
             raise LinkError("it sends a piece of its log before it was asked to")
         check_piece(offset, size, self.expected, self._file_bytes)

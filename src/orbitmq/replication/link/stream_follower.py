@@ -48,7 +48,7 @@ class Ours:
 
 
 class StreamFollowerLink(FollowerLink):
-    """The master is a broker of OrbitMQ.
+    """A link to a master that is a broker of OrbitMQ.
 
     Attributes:
         hello: the master's last greeting.

@@ -50,7 +50,7 @@ class LockGrantor:
         self._asked_s: dict[int, float] = {}
 
     def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
-        """A slave asks for the promise, for ``hold_s`` from now on; returns whether it gets it."""
+        """Whether a slave that asks for the promise, for ``hold_s`` from now on, gets it."""
         self._asked_s = {
             number: at for number, at in self._asked_s.items() if now_s - at <= self._timing.asking_s
         } | {broker_id: now_s}

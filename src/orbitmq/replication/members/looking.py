@@ -56,7 +56,7 @@ class Looking:
         self._master_seen = master_seen
         self._now = asyncio.Event()
         self._servers_changed = asyncio.Event()
-        # Name servers that have not answered the last look.
+        # Name servers that have not answered the last request.
         self._unheard: set[str] = set()
         self._hurry_until = 0.0
         self._leaving = False
@@ -79,7 +79,7 @@ class Looking:
         self._leaving = True
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Send rounds of requests to all name servers until cancelled."""
         while True:
             self._servers_changed.clear()
             tasks = [asyncio.ensure_future(self._keep_looking_at(server)) for server in self.servers]
@@ -114,7 +114,8 @@ class Looking:
             self._now.clear()
 
     async def _round(self, server: str) -> None:
-        """One heartbeat and one look; the answer to the heartbeat counts only with a look (see Fence)."""
+        """Send one heartbeat and one request for the members; the answer to the heartbeat counts only
+        together with the members (see Fence)."""
         sent_s = self._clock.monotonic()
         registered, members = await asyncio.gather(self._heartbeat(server), self._members_at(server))
         if members is not None and registered is not None:

@@ -50,7 +50,7 @@ class NameServerQueries:
     """One broker's requests.
 
     Args:
-        address: where clients reach the broker; the name servers know it by this.
+        address: where clients reach the broker, which identifies it at the name servers.
         version: gives the version of its topics.
     """
 

@@ -47,7 +47,7 @@ class SharesTables(Protocol):
 
 
 class ReplicatedLocks(Component):
-    """Grants queue locks: only the leading broker does, and only locks that its heir knows (see ``heir``).
+    """Grants queue locks: only the leading broker does, and only locks that its heir has (see ``heir``).
 
     Args:
         members: gives the other living brokers of this name.

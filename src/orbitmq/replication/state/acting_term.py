@@ -1,4 +1,4 @@
-"""Whether this broker acted for its master and has changes from then that no master knows."""
+"""Whether this broker acted for its master and has changes from then that no master has."""
 
 from __future__ import annotations
 

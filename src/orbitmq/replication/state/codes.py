@@ -60,7 +60,8 @@ class TableCodes:
         """Take the committed offsets; those of queues that the other broker does not name stay (PO-09).
 
         Args:
-            always: take them even when the version is the same, as the version changes only now and then.
+            always: whether to take them even when the version is the same, as the version changes only now
+                and then.
         """
         body = ConsumerOffsetSerializeWrapper.decode(
             await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -78,7 +79,7 @@ class TableCodes:
         self._take(DELAYS, body.data_version, ((str(lv), offset) for lv, offset in body.offset_table.items()))
 
     async def delays_ahead(self, address: str) -> None:
-        """Take the progress of delay levels in which the other broker is further, whatever the versions say.
+        """Take the progress of delay levels in which the other broker is further, whatever the versions are.
 
         Two brokers of one name deliver out of one log, so a delivery by either of them is done; but RocketMQ
         raises the version only with every 200th delivery.

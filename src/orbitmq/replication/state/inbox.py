@@ -22,7 +22,7 @@ class Complete:
 
     Attributes:
         keys: the sender's keys, by table; the sender has no other keys in these tables.
-        asked: this broker had asked for the tables.
+        asked: whether this broker had asked for the tables.
         locks_in_s: after this many seconds no client relies on a queue lock missing here; ``None``: that
             is unknown.
         forgotten: see :class:`Changes`.

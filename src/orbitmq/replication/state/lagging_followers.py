@@ -65,7 +65,8 @@ class LaggingFollowers:
         self._events.publish(UntoldChanged())
 
     def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
-        """Note followers that owe answers since before the last look; returns whether any is missing."""
+        """Note followers that have not acknowledged frames sent before the previous call; returns whether any
+        acknowledgement is missing."""
         newest = {link.broker_id: sending for link, sending in followers}
         for broker_id, sending in newest.items():
             if sending.is_stuck():

@@ -20,7 +20,7 @@ class SeenByFollower:
         self._heard: dict[int, int] = {}
 
     def changed(self, sequence: int, table: str, key: str, value: object, *, own: bool) -> None:
-        """A key of the tables has another value (``None``: it is gone).
+        """Note that a key of the tables has another value (``None``: it is gone).
 
         Args:
             own: whether this broker made the change as master; other brokers have the changes that they sent.

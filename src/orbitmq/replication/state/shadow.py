@@ -11,7 +11,7 @@ from orbitmq.replication.state.frames import Changes
 
 
 class Shadow(Protocol):
-    """Sees each decision and changes none."""
+    """Receives each decision and changes none."""
 
     def accepting(
         self, address: str, frame: Changes, accepts: Callable[[FeedEntry], bool]
@@ -19,4 +19,5 @@ class Shadow(Protocol):
         """The rule ``accepts`` for the entries of a frame from a peer; each of its answers is compared."""
 
     def removing(self, address: str, table: str, key: str) -> Stamp | None:
-        """A key is removed because a peer's tables lack it; returns the stamp of its deletion at the peer."""
+        """Note that a key is removed because a peer's tables lack it; returns the stamp of its deletion
+        there."""

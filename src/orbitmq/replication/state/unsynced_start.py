@@ -10,7 +10,7 @@ from orbitmq.replication.state.terms import NONE
 
 
 class UnsyncedStart:
-    """The keys changed since a start without asking the followers, until that is over.
+    """The keys changed since a start without asking the followers, until this broker has asked.
 
     Attributes:
         is_on: whether the broker serves without having asked its followers, or has not finished asking.

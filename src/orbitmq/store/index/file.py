@@ -26,7 +26,7 @@ def file_bytes(slots: int, entries: int) -> int:
 
 
 def is_index_name(name: str) -> bool:
-    """``yyyyMMddHHmmssSSS``, when the file was made (local time)."""
+    """Whether a name is that of an index file: ``yyyyMMddHHmmssSSS``, the local time at which it was made."""
     return len(name) == NAME_DIGITS and is_digits(name)
 
 

@@ -1,7 +1,7 @@
 """The message index: finds messages by their keys. Derived from the log, in the background.
 
-Records are read where they lie in the log, a batch at a time in a worker thread, so that taking a message
-costs no more. After a crash the newest file is deleted and rebuilt from the log.
+Records are read where they lie in the log, a batch at a time in a worker thread, so that storing a message
+takes no longer. After a crash the newest file is deleted and rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MessageIndex:
         return self.feed.position
 
     def start(self) -> None:
-        """Build in the background from now on."""
+        """Index new records in the background from now on."""
         self.feed.start()
 
     async def stop(self) -> None:
@@ -248,7 +248,7 @@ class MessageIndex:
 
 
 def _scan_and_write(file: IndexFile, builder: IndexBuilder, log: memoryview, start: int, end: int) -> int:
-    """One batch, in a worker thread."""
+    """Index one batch of records; runs in a worker thread."""
     status = builder.scan(log, start, end, file.segment.view())
     file.write_entries(builder)
     return status

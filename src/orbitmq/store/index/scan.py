@@ -48,7 +48,7 @@ BROKEN = index_layout.BROKEN
 PAGE_LOADED = 1
 PAGE_CHANGED = 2
 
-# Entries looked at in one search: a slot's chain can be as long as the file.
+# The most entries read in one search: a slot's chain can be as long as the file.
 MAX_STEPS = 1_000_000
 
 

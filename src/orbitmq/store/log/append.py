@@ -1,4 +1,4 @@
-"""Writing to the store: puts messages into the write batch and makes room for them."""
+"""The writing half of a store: puts messages into the write batch and makes room for them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Writer:
         raise StoreClosedError(f"no room for a record of {len(m.body)} bytes (reason {physical})")
 
     def make_room(self, reason: int, slot: int) -> None:
-        """Make the room that the appender asked for with NO_ROOM, ROLL or TAIL_FULL.
+        """Make the room that the appender lacks: its answer was NO_ROOM, ROLL or TAIL_FULL.
 
         Raises:
             StoreClosedError: the disk refused.

@@ -1,4 +1,4 @@
-"""The commit log: batches of records become bytes in files."""
+"""The commit log: writes batches of records to files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The log as bytes, to copy or search it."""
+"""Reads the log as bytes, to copy or search it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class RecordReader:
         self.id_at = self.id_end = 0
 
     def read(self, buf: Readable, at: int, have: int, limit: int, physical: int, check_crc: int) -> int:
-        """Look at the record that begins at ``at``; answers RECORD, BLANK, CUT or one of BAD_*.
+        """Check the record that begins at ``at``; returns RECORD, BLANK, CUT or one of BAD_*.
 
         Args:
             have: the end of the written bytes in ``buf``.

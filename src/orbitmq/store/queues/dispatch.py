@@ -95,7 +95,7 @@ class Dispatcher:
     # -- the table of queues: Python side --------------------------------------------------------------
 
     def add(self, topic: bytes, queue_id: int, slot: int, *, needs_code: bool) -> None:
-        """Records of this queue go to ``slot``; with a negative slot they are skipped."""
+        """Assign the records of this queue to ``slot``; with a negative slot they are skipped."""
         if self.rows_used > self.places_mask // 2:
             self._grow()
         length = len(topic)

@@ -53,7 +53,7 @@ QUEUE_ID_AT = record_layout.QUEUE_ID_AT
 QUEUE_OFFSET_AT = record_layout.QUEUE_OFFSET_AT
 PHYSICAL_OFFSET_AT = record_layout.PHYSICAL_OFFSET_AT
 BLOCK = 32  # entries loaded at a time
-AHEAD = 8  # records prefetched before they are looked at, and how many bytes of each
+AHEAD = 8  # records prefetched before they are read, and how many bytes of each
 WARM_BYTES = 512
 CACHE_LINE_BYTES = 64
 
@@ -359,7 +359,8 @@ class Lookup:
     def find_spans(self, slot: int, offset: int, last: int, max_count: int, max_bytes: int) -> int:
         """Find the records that :meth:`read` would copy without a filter; :meth:`spans` gives their places.
 
-        Records that follow each other in the log are one span. READ_SCATTERED: it would take too many.
+        Records that follow each other in the log are one span. READ_SCATTERED: too many spans would be
+        needed.
         """
         self.read_count = 0
         self.read_bytes = 0

@@ -27,7 +27,7 @@ from orbitmq.wording import counted
 
 logger = logging.getLogger(__name__)
 
-# The most bytes that one call searches: some milliseconds.
+# The most records and bytes that one call searches, which takes some milliseconds.
 PIECE_RECORDS = 2048
 PIECE_BYTES = 8 << 20
 # How many searches under way, and searched parts of queues, are kept: the oldest are forgotten, and searched

@@ -212,7 +212,7 @@ class Queues:
         )
 
     def load_positions(self, positions: QueuePositions) -> None:
-        """Take over the positions saved by an earlier run, without a look at the files."""
+        """Take over the positions saved by an earlier run, without reading the files."""
         positions = positions.without_dropped()
         for topic in positions.topics:
             self._known(topic)
@@ -312,7 +312,8 @@ class Queues:
         queue.created = False
 
     def _writable(self, slot: int) -> ConsumeQueue:
-        """The files of a queue whose next entry is about to be written: they end where its positions say."""
+        """The files of a queue whose next entry is about to be written, made to end where its positions
+        end."""
         queue = self._queue(slot)
         get = self._appender.get
         if not get(slot, table.Q_CHECKED):

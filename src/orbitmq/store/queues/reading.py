@@ -1,4 +1,4 @@
-"""Reading from the store: by queue offset, by time, by place in the log."""
+"""Reads from the store: by queue offset, by time, by place in the log."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Reader:
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
     def _mend(self, slot: int, offset: int) -> Mended:
-        """Search the message of an entry that leads to no record."""
+        """Search for the message of an entry that leads to no record."""
         if 0 <= self._appender.get(slot, table.Q_MIN_PLACE) < self._log.first:
             return Mended.NOT_IN_LOG  # cleaning is about to shorten the queue
         try:
@@ -124,7 +124,7 @@ class Reader:
     def _read(
         self, slot: int, offset: int, last: int, max_count: int, max_bytes: int, filter: MessageFilter
     ) -> int:
-        """Read; map files and grow the output as the lookup asks for it."""
+        """Read; map files and grow the output as the lookup needs it."""
         status = table.READ_BROKEN
         for _ in range(4):
             status = self._lookup.read_messages(

@@ -1,7 +1,7 @@
 """Refuses folders of a RocketMQ broker in a form that OrbitMQ cannot read.
 
-Without this check, topics, offsets or messages would be missing, or records misread. The error says what to
-do.
+Without this check, topics, offsets or messages would be missing, or records misread. The error names the
+remedy.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ THEIR_TIMES_AHEAD_MS = 3000
 
 
 def lock(runtime: Runtime, root: str) -> Callable[[], None]:
-    """Take the folder for this store; returns the function that releases it.
+    """Lock the folder for this store; returns the function that releases it.
 
     Raises:
         StoreLockedError: another broker uses the folder.
@@ -189,7 +189,7 @@ class Opening:
             )  # fmt: skip
 
     def _queues_lost(self, checkpoint: Checkpoint) -> bool:
-        """Whether the queues have to be rebuilt from the log, whatever their files say."""
+        """Whether the queues have to be rebuilt from the log, whatever their files contain."""
         files, root = self._runtime.files, self._config.root
         # An operator requests a rebuild by deleting the folder consumequeue.
         if not files.is_dir(self._config.consume_queue_path):
@@ -235,7 +235,8 @@ class Opening:
             write_checkpoint(self._runtime, f"{root}/checkpoint", replace(checkpoint, queue_timestamp=0))
 
     def _note_start(self, checkpoint: Checkpoint, start: int) -> None:
-        """Note that queues are on the device only up to ``start``, if OrbitMQ's checkpoint says more.
+        """Note that queues are on the device only up to ``start``, if OrbitMQ's checkpoint has a later
+        offset.
 
         Entries behind ``start`` are written again: a power loss before the next checkpoint may destroy them.
         """

@@ -155,7 +155,7 @@ class Recovery:
             return True
         entry = self._queues.entry
         # The queue has this record's entry already. But if the queue began anew after the positions were
-        # saved, the entry at their end is one of before, with a lower place in the log.
+        # saved, the entry at their end is from before, with a lower place in the log.
         if (
             low <= offset
             and entry(slot, offset)[:2] == (physical, size)

@@ -1,4 +1,4 @@
-"""From the tree of an expression to the matcher's program, with RocketMQ's rules of which values may be
+"""Compiles the tree of an expression to the matcher's program, by RocketMQ's rules on which values may be
 compared."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def compile_sql(expression: str) -> array[int]:
     """The program of an expression (see ``layout``).
 
     Raises:
-        SqlError: it is empty, too long, nested too deeply, no expression, or compares values that cannot be
-            compared.
+        SqlError: the text is empty, too long, nested too deeply, no expression, or compares values that
+            cannot be compared.
         ImportError: the parser is not installed.
     """
     return _Compiler(expression).program(parse(expression))

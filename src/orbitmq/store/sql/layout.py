@@ -1,6 +1,6 @@
 """The numbers of a program, shared by the compiler of expressions and their matcher.
 
-A program is one row of 64 bit numbers. First the count of properties that it looks at, and where its code
+A program is one row of 64 bit numbers. First the count of properties that it reads, and where its code
 begins; then for each property the place (in bytes from the program's start) and the length of its name; then
 the code, an operation followed by its operands; last the bytes of all names and texts.
 """
@@ -11,7 +11,7 @@ NAMES_COUNT_AT = 0
 CODE_AT = 1
 HEADER = 2  # numbers that precede the names
 
-# Operations, and their operands; the matcher tells groups of them apart by their order. First come those
+# Operations, and their operands; the matcher distinguishes groups of them by their order. First come those
 # that push a value, then those that replace one value or two by one.
 PUSH_PROPERTY = 1  # number of the property
 PUSH_TEXT = 2  # place and length, bytes

@@ -108,7 +108,7 @@ class Matcher:
         while at < end:
             stop = find(self.block, 2, at, end)
             for n in range(count):
-                # A name in the program holds no separator, so its own length says where one must be.
+                # A name in the program holds no separator, so its own length shows where one must be.
                 length = program[names + 2 * n + 1]
                 if (
                     length < stop - at - 1

@@ -177,7 +177,7 @@ def parse(expression: str) -> Node:
     """The tree of an expression. The compiler checks its parts.
 
     Raises:
-        SqlError: it is empty, too long, too deep, or no expression.
+        SqlError: the text is empty, too long, nested too deeply, or no expression.
     """
     size = len(expression.encode("utf-8", "replace"))
     if size > layout.MAX_EXPRESSION_BYTES:

@@ -43,7 +43,7 @@ class _Written:
 
     Attributes:
         positions: a new file of positions to name; without one the last named file stays.
-        forgets: whether to name no file, because the last named one says more than is safe now.
+        forgets: whether to name no file, because the last named one covers more than is safe now.
     """
 
     checkpoint: Checkpoint
@@ -97,7 +97,7 @@ class Upkeep:
         self._checkpointing = asyncio.Lock()
         # The beginning of the log when the queues were last cut to it.
         self._queues_from = 0
-        # The queues were rebuilt, and no checkpoint says yet that they are complete.
+        # The queues were rebuilt, and no checkpoint shows yet that they are complete.
         self._rebuilt = False
         self._keeping: asyncio.Task[None] | None = None
         # Counts events that make a checkpoint under way worthless.
@@ -227,7 +227,7 @@ class Upkeep:
             return
         target, now = self._flusher.written, self._appender.now_ms
         written = self._runtime.files.exists(f"{self.config.root}/checkpoint")
-        # The positions on the disk lack the offsets of moved queues, whatever the queues' files say.
+        # The positions on the disk lack the offsets of moved queues, whatever the queues' files contain.
         moved = dict(self._queues.moved)
         known = self._positions_offset >= 0 and not moved
         if target == self.safe_offset and known and written and not last:
@@ -306,7 +306,7 @@ class Upkeep:
         """
         self._drops += 1
         self.safe_offset = min(self.safe_offset, offset)
-        # Without a safe offset the next start uses the times, so these must not say that all is safe.
+        # Without a safe offset the next start uses the times, so these must not show all bytes as safe.
         now = self._appender.now_ms if self.safe_offset >= 0 else 0
         queues = 0 if self._rebuilt else now
         self._write_checkpoint(

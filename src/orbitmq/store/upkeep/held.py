@@ -1,4 +1,4 @@
-"""Log files that cleaning leaves alone because messages in them wait to be delivered. No I/O."""
+"""Log files that cleaning keeps because messages in them wait to be delivered. No I/O."""
 
 from __future__ import annotations
 
