@@ -1,4 +1,4 @@
-"""Gives one group the offsets of another: the form, what would change, and the change."""
+"""Copies the offsets of one group to another: the form, the preview, and the change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from orbitmq.wire.codes import ResponseCode
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """What a clone changes.
+    """The effect of a clone.
 
     Attributes:
-        moves: of the group that gets the offsets.
-        members: how many of its members are online; ``None``: no broker knows the group.
+        moves: the moves of the target group's offsets.
+        members: how many members of the target group are online; ``None`` if no broker has the group.
     """
 
     moves: Sequence[Move]
@@ -35,7 +35,7 @@ class Clone:
 
 
 async def page(admin: Admin, source: str, query: Mapping[str, str]) -> Page:
-    """The form; with a target what would change, and the form that does it."""
+    """The page of a clone: first the form; once a target is given, the preview with the form that clones."""
     target, topic = query.get("target", "").strip(), query.get("topic", "").strip()
     if not target:
         return await _form(admin, source)
@@ -81,10 +81,10 @@ async def _form(admin: Admin, source: str) -> Page:
 
 
 async def planned(admin: Admin, source: str, target: str, topic: str) -> Clone:
-    """What the clone would change.
+    """The effect that a clone would have.
 
     Args:
-        topic: the only one whose offsets are given; empty: all but retry topics.
+        topic: the one topic whose offsets are copied; empty for all topics except retry topics.
 
     Raises:
         ValidationError: both groups are the same.
@@ -107,7 +107,7 @@ async def planned(admin: Admin, source: str, target: str, topic: str) -> Clone:
 async def _target(
     admin: Admin, name: str
 ) -> tuple[GroupDetails | None, Sequence[QueueLag], Sequence[LeftOut]]:
-    """A group and its offsets; ``None``: no broker knows it."""
+    """The target group, its offsets, and the brokers left out; ``None`` if no broker has the group."""
     try:
         details = await admin.groups.show(name)
     except BrokerError as error:
@@ -119,7 +119,7 @@ async def _target(
 
 
 async def clone_group(cluster: Cluster, fields: Fields) -> Done:
-    """Give the target the offsets of the group, as the preview has shown."""
+    """Copy the group's offsets to the target, as the preview has shown."""
     source, target, topic = (
         field_of(fields, "group"),
         field_of(fields, "target"),

@@ -1,7 +1,7 @@
-"""The page that empties a broker before it is stopped: clients send to the others, groups go on reading it.
+"""The page that drains a broker before it is stopped: clients send to other brokers, groups go on reading.
 
-It shows whether clients may send to the broker, for how long nothing came, and which groups still read it.
-Two forms take and give the write permission.
+It shows whether clients may send to the broker, how long ago the last message arrived, and which groups still
+read from it. Two forms take the write permission away and give it back.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from orbitmq.console.risks import drain_risk, typing_field
 from orbitmq.errors import OrbitError, TopicNotFoundError, ValidationError
 from orbitmq.message.reserved import PERM_WRITE
 
-# A broker is drained when nothing came for this long, as with 'orbitmq broker drain'.
+# A broker counts as drained if no message arrived for this long, as in 'orbitmq broker drain'.
 QUIET_S: Final = 10.0
 REFRESH_S: Final = 3
-# How much of the page's deadline may be used to ask about the groups, of which there may be thousands.
+# How much of the page's deadline may be spent on requests about the groups, of which there may be thousands.
 READERS_S: Final = 1.2
-# Brokers whose arrivals are remembered.
+# The most brokers whose arrivals are remembered.
 MOST_BROKERS: Final = 200
 ARRIVED: Final = "msgPutTotalTodayNow"
 READERS: Final = (
@@ -34,14 +34,14 @@ READERS: Final = (
 
 
 class Arrivals:
-    """Since when nothing came to each broker, from looks at its count of messages. Pure."""
+    """How long no message has arrived at each broker, by its count of messages at each showing. Pure."""
 
     def __init__(self) -> None:
-        # By broker: the count and whether clients may send, and since when both are so.
+        # By broker: the count and whether clients may send, and the time (ms) since which both are unchanged.
         self._seen: dict[str, tuple[tuple[str, bool | None], int]] = {}
 
     def quiet_s(self, at_ms: int, broker: str, count: str, writes: bool | None) -> float:
-        """For how many seconds the count has been the same, with the same permission."""
+        """For how many seconds the count and the permission have been the same."""
         now = count, writes
         before, since_ms = self._seen.pop(broker, (now, at_ms))
         if before != now:
@@ -53,7 +53,7 @@ class Arrivals:
 
 
 async def drain(admin: Admin, address: str, arrivals: Arrivals, now_ms: int) -> Page:
-    """The page about the brokers that have the name of the one at the address."""
+    """The page of draining the broker at this address, with all brokers of its name."""
     every = await admin.brokers.list()
     found = [one for one in every if one.address == address]
     if not found:
@@ -110,8 +110,8 @@ def _of_name(every: Sequence[BrokerInfo], name: str) -> Sequence[BrokerInfo]:
     """The registered brokers of a name, the one with the lowest id first.
 
     Raises:
-        ValidationError: there is none, or there are some in several clusters: the permission would be
-            taken from all of them.
+        ValidationError: no broker has the name, or brokers of several clusters have it, all of which would
+            lose the permission.
     """
     own = sorted((one for one in every if one.name == name), key=lambda one: one.broker_id)
     if not own:
@@ -122,8 +122,8 @@ def _of_name(every: Sequence[BrokerInfo], name: str) -> Sequence[BrokerInfo]:
 
 
 async def _writes(admin: Admin, name: str) -> bool | None:
-    """Whether clients are told to send to the brokers of a name: as the route says of the first topic that
-    may be written there. ``None``: there is no such topic.
+    """Whether routes let clients send to the brokers of a name, by the route of their first writable topic;
+    ``None`` if they have no such topic.
     """
     topics = (await admin.topics.settings()).found
     for topic, brokers in topics.items():
@@ -137,7 +137,7 @@ async def _writes(admin: Admin, name: str) -> bool | None:
 
 
 async def _readers(admin: Admin, address: str) -> Sequence[Reader] | None:
-    """The groups that still need the broker; ``None``: they could not be found out in time."""
+    """The groups that still have messages to read from the broker; ``None`` if the answers take too long."""
     try:
         async with asyncio.timeout(READERS_S):
             return await admin.brokers.readers(address)

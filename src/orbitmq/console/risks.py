@@ -130,16 +130,16 @@ def setting_risk(address: str, key: str) -> Risk:
 
 
 async def _broker_drain(admin: Admin, fields: Fields) -> Risk | None:
-    """Clients send to the broker no longer."""
+    """Always dangerous, as clients stop sending to the broker; an unknown broker is refused by the change."""
     name, every = field_of(fields, "broker"), await admin.brokers.list()
     return drain_risk(every, name) if any(one.name == name for one in every) else None
 
 
 def drain_risk(every: Sequence[BrokerInfo], name: str) -> Risk:
-    """The risk of a broker to which clients send no longer.
+    """The risk of draining a broker.
 
     Args:
-        every: all registered brokers: when it is the only one of its cluster, no client can send.
+        every: all registered brokers, to find out whether clients could send to another one of the cluster.
     """
     clusters = {one.cluster for one in every if one.name == name}
     others = any(one.name != name and one.cluster in clusters for one in every)
