@@ -1,7 +1,8 @@
 """OrbitMQ: Apache RocketMQ's messaging system in Python.
 
-All that a program needs to send and receive messages. Beside it: ``orbitmq.errors``, ``orbitmq.sync``
-(without asyncio), ``orbitmq.admin``, ``orbitmq.testing`` and ``orbitmq.spark``. Other modules are internal.
+This package has all names for sending and receiving messages. The other public modules are
+``orbitmq.errors``, ``orbitmq.sync`` (without asyncio), ``orbitmq.admin``, ``orbitmq.testing`` and
+``orbitmq.spark``; all further modules are internal.
 
 The names below are loaded on first use, so that ``import orbitmq`` costs next to nothing.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq import _speed as _speed  # before any other module: how compiled modules are imported
+from orbitmq import _speed as _speed  # first, as it decides how all other modules are imported
 from orbitmq._lazy import lazy as _lazy
 
 if TYPE_CHECKING:
@@ -151,5 +152,5 @@ _HOMES = {
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)
 
-if not TYPE_CHECKING:  # type checkers refuse names that are not above
+if not TYPE_CHECKING:  # type checkers would accept every name of a module with __getattr__
     __getattr__, __dir__ = _lazy(__name__, _HOMES)

@@ -68,7 +68,7 @@ def prepare() -> None:
 
 
 def _remembering(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """A stream to the same place with the same settings, through :class:`_Written`."""
+    """A copy of a stream with the same settings, which writes through :class:`_Written`."""
     stream.flush()
     raw = _Written(stream.fileno(), "wb", closefd=False)
     return io.TextIOWrapper(
@@ -81,7 +81,7 @@ def _remembering(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def is_of_output(error: BaseException) -> bool:
-    """Whether the error is that standard output could not be written."""
+    """Whether this is the error of a refused write to standard output."""
     return error is _Written.refused
 
 

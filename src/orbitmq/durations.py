@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, timedelta
-from datetime import datetime as datetime  # for annotations of rooms that may not read the clock
+from datetime import datetime as datetime  # for annotations in modules that may not read the clock
 from typing import TypeAlias
 
 from orbitmq.errors import ValidationError

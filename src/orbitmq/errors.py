@@ -68,7 +68,7 @@ _HOMES = {
 
 
 class OrbitError(Exception):
-    """The base of every error that OrbitMQ raises on purpose, anywhere. Can be copied and pickled."""
+    """The base of every error that OrbitMQ raises on purpose. All of them can be copied and pickled."""
 
     @property
     def help(self) -> str:
@@ -99,7 +99,7 @@ class CatalogueEntry:
 
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[int, CatalogueEntry]:
-    """Every code that a client may see, in order (``errors.toml`` in this package)."""
+    """The catalogue of all codes that a client may get, in their order (``errors.toml`` in this package)."""
     import tomllib
     from importlib.resources import files
 
@@ -315,5 +315,5 @@ class SendError(OrbitError):
         return [attempt.broker_name for attempt in self.attempts]
 
 
-if not TYPE_CHECKING:  # type checkers refuse names that are not above
+if not TYPE_CHECKING:  # type checkers would accept every name of a module with __getattr__
     __getattr__, __dir__ = lazy(__name__, _HOMES, __all__)

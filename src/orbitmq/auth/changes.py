@@ -124,7 +124,7 @@ def name_of(code: int) -> str:
 
 
 def access_looks(users: Users, rules: Rules) -> dict[int, Look]:
-    """The looks of the requests about users and rules. Secrets are left out."""
+    """The looks of the requests about users and rules, by request code. Their states have no secrets."""
 
     def of_user(name: str) -> dict[str, Any]:
         found = users.get(name)

@@ -74,7 +74,7 @@ class Account:
             for kind, right in rights.items()
             if right
         ]
-        # RocketMQ 4.x lets each account send traces.
+        # Each account may send traces, as in RocketMQ 4.x.
         traces = {_TRACES: _PUB} if _TRACES not in custom else {}
         named = [_entry(resource, actions) for resource, actions in (custom | traces).items()]
         return Acl({PolicyType.CUSTOM: tuple(named), PolicyType.DEFAULT: (*narrowed, *defaults)})

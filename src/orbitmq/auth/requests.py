@@ -146,7 +146,7 @@ REQUESTS: Final[dict[int, Needs[BrokerFacts]]] = {
     Code.SEND_REPLY_MESSAGE_V2: _SENDS,
     Code.RECALL_MESSAGE: of_topic(PUB),
     Code.END_TRANSACTION: _message("commitLogOffset", PUB),
-    # This request names no topic: the connection's sends are checked one by one.
+    # BIND_WRITER names no topic; the sends of its connection are checked one by one.
     Code.BIND_WRITER: identity,
     # Consuming.
     Code.PULL_MESSAGE: _CONSUMES,

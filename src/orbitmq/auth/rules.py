@@ -132,7 +132,7 @@ class Resource:
 
     @property
     def exactness(self) -> tuple[bool, int, int]:
-        """How exact the resource is: of two rules that cover a request the more exact one decides."""
+        """The sort key of how exact the resource is: of several matching rules the most exact decides."""
         length = len(self.name) if self.pattern is Pattern.PREFIX else 0
         return self.kind is not None, list(Pattern).index(self.pattern), length
 

@@ -70,7 +70,7 @@ async def access(admin: Admin) -> Page:
 
 
 def _people(users: Sequence[UserEntry]) -> list[Row]:
-    """Each user once, with the brokers that have it."""
+    """The rows of users: each user once, with the brokers that have it."""
     found: dict[str, Row] = {}
     for one in users:
         at = found[one.user]["brokers"] if one.user in found else ""
@@ -84,7 +84,7 @@ def _people(users: Sequence[UserEntry]) -> list[Row]:
 
 
 def _rights(rules: Sequence[Rule]) -> list[Row]:
-    """Each rule once, with the brokers that have it."""
+    """The rows of rules: each rule once, with the brokers that have it."""
     found: dict[tuple[str, ...], Row] = {}
     for rule in rules:
         key = (rule.user, rule.resource, *rule.actions, str(rule.allows), *rule.sources)
@@ -110,7 +110,7 @@ def _refusal(one: RefusalCount) -> Row:
 
 
 async def one_user(admin: Admin, name: str) -> Page:
-    """One user with its rules, and the forms that change them."""
+    """The page of one user with its rules, and the forms that change them."""
     users, rules = await asyncio.gather(admin.access.users(), admin.access.rules(name))
     own = [one for one in users.found if one.user == name]
     left_out = names([*users.left_out, *rules.left_out])

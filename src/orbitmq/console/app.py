@@ -46,7 +46,7 @@ CHARTS_POLICY: Final = {"Content-Security-Policy": f"{POLICY}; script-src 'self'
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    # With no-referrer browsers would send "Origin: null" with the forms of these pages.
+    # Not no-referrer, with which browsers would send "Origin: null" with the forms of these pages.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

@@ -123,7 +123,7 @@ class Asker:
         self._line = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def page(self, key: Key, make: Callable[[Sight], Awaitable[Page]]) -> Page:
-        """The kept page of the key, or a new one. Requests for the same key share a page in the making."""
+        """The kept page of the key, or a new one. Requests for a key share the page that is being made."""
         _, page = await self._pages.get(key, lambda: self._make(key, make))
         return page
 

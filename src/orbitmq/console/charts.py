@@ -16,7 +16,7 @@ RATES = (Column("topic", link="/topics/{topic}"), Column("in_rate", "number"))
 
 
 async def charts(sight: Sight, history: History, now_ms: int) -> Page:
-    """Three charts, and the rates of the topics as a table."""
+    """The page with three charts, and the rates of the topics as a table."""
     told, lags = await asyncio.gather(sight.statuses(), sight.topic_lags())
     rows = broker_rows(told, history, now_ms)
     rates = topic_rates(lags, history, now_ms)

@@ -23,7 +23,7 @@ MOST_AT_ONCE: Final = 2
 MOST_WAITING: Final = 20
 LOGIN_S: Final = 10.0
 MOST_NAME: Final = 127
-# Remarks of brokers that accept an identity, but whose rules do not permit the request.
+# Parts of the remarks by which brokers accept a user's keys, but refuse the request by their rules.
 _KNOWN: Final = ("has no permission to access", "is no super user")
 
 

@@ -219,7 +219,7 @@ async def message(
     """The page of one message.
 
     Args:
-        operates: whether the forms for operators are shown; they need the online members of the groups.
+        operates: whether to show the forms for operators, which need the online members of the groups.
     """
     one, progress = await asyncio.gather(
         admin.messages.get(message_id, topic=topic or None),

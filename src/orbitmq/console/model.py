@@ -1,4 +1,4 @@
-"""The parts of a page, which is shown as HTML, JSON or CSV. Pure."""
+"""The parts of a page, such as tables and forms, independent of HTML, JSON and CSV. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A sentence: a key of the texts, and the values in it."""
+    """A sentence: the key of its text, and the values in it."""
 
     key: str
     values: Mapping[str, object] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def plain(text: str, tone: Tone = "") -> Said:
 
 
 def path_of(*parts: str, **query: str) -> str:
-    """The address of a page: parts of its path, and a query without its empty values."""
+    """The address of a page, from the parts of its path and the non-empty values of its query."""
     path = "/" + "/".join(quote(part, safe="~:") for part in parts)
     given = urlencode({name: value for name, value in query.items() if value})
     return f"{path}?{given}" if given else path
@@ -343,7 +343,7 @@ def span_text(value: float | None) -> str:
 
 
 def release_text(value: int | None) -> str:
-    """The release of a client from the number of its protocol: 5.3.3."""
+    """The release of a client, such as 5.3.3, by the number of its protocol version."""
     return "" if value is None else name_of(value).removeprefix("v").replace("_", ".")
 
 

@@ -119,7 +119,7 @@ async def _broker_setting(admin: Admin, fields: Fields) -> Risk | None:
         return setting_risk(address, key)
     known = {one.address for one in await admin.brokers.list()}
     if address not in known:
-        return None  # the change refuses the address
+        return None  # an unknown address, which the change refuses
     one = (await admin.brokers.setting_details(address)).get(key)
     return setting_risk(address, key) if one is not None and one.live is None else None
 

@@ -159,7 +159,7 @@ def _stored(row: Row) -> datetime:
 
 
 def _first(rows: Sequence[Row], *, newest: bool) -> list[Row]:
-    """The rows that a page shows."""
+    """The first rows by their store time, as many as a page shows."""
     return sorted(rows, key=_stored, reverse=newest)[:MOST_SHOWN]
 
 

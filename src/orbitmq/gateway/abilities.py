@@ -40,7 +40,7 @@ def reconnects(language: Language, version: str) -> bool:
 
 
 def numbers_of(version: str) -> tuple[int, ...]:
-    """The numbers of a version such as 5.2.0 or 5.2.1-SNAPSHOT, up to the first part that is no number."""
+    """The numbers of a version such as 5.2.0 or 5.2.1-SNAPSHOT, up to the first part that is not a number."""
     found = []
     for part in version.partition("-")[0].split(".")[:3]:
         if not (part.isascii() and part.isdigit() and len(part) <= 6):

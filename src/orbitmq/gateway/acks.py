@@ -1,4 +1,4 @@
-"""AckMessage with one receipt handle, as push consumers send it: without a task for each call."""
+"""The handler of AckMessage. A call with one receipt handle, as push consumers send it, needs no task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("orbitmq.gateway")
 class AckMessage:
     """The handler of AckMessage.
 
-    Acknowledgements with plain handles do not come here (:mod:`orbitmq.gateway.plain_acks`).
+    :mod:`orbitmq.gateway.plain_acks` handles acknowledgements with plain handles before they reach it.
     """
 
     def __init__(self, callers: Callers, ends: Ends, saves: Saves) -> None:

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-# A client that acknowledges nothing for this time counts as gone, like a client that makes no call for it.
+# A client that acknowledges no PING for this time counts as gone, like one that makes no call for it.
 ARRIVED_SECONDS: Final = 40.0
 # Answers that a client may leave unacknowledged; each further one counts as lost.
 MAX_ANSWERS: Final = 10_000
 
-# Called once: with True when the client has the whole answer, with False when it may not have it.
+# Called once: with True when the client has the whole answer, with False when the client may lack it.
 Arrival: TypeAlias = Callable[[bool], None]
 
 
@@ -24,14 +24,14 @@ class Arrivals:
 
     Args:
         ping: sends a PING with this number, behind all frames sent so far.
-        done: called when no answer is unacknowledged any more.
+        done: called when all answers are acknowledged or count as lost.
     """
 
     def __init__(self, ping: Callable[[int], None], done: Callable[[], None]) -> None:
         self._ping = ping
         self._done = done
         self._number = 0
-        # By stream: the answers before the PING that is under way, and those behind it.
+        # By stream: the answers sent before the PING under way, and those sent after it.
         self._before: dict[int, Arrival] = {}
         self._behind: dict[int, Arrival] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -39,7 +39,7 @@ class Authorization:
 
 
 def authorization(metadata: Mapping[str, str]) -> Authorization | None:
-    """The authorization of a call; None when it has none.
+    """The authorization in a call's headers; None without the header.
 
     Raises:
         RefusalError: UNAUTHORIZED, the header cannot be read.

@@ -1,7 +1,7 @@
 """One gRPC call as the services see it, independent of HTTP/2 and of the message types.
 
-The transport (``connection.py``) makes a :class:`Call` of each stream and gives it to the handler that a
-:class:`Service` names for its method.
+The transport (``connection.py``) makes a :class:`Call` of each stream, and passes it to the handler that a
+:class:`Service` has for the call's method.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orbitmq.runtime.client_names import CertificateName
 
 
 class GrpcStatus(IntEnum):
-    """How a call ends, as gRPC numbers it."""
+    """gRPC's status codes, one of which ends each call."""
 
     OK = 0
     CANCELLED = 1
@@ -89,10 +89,10 @@ class Call(Protocol):
         ...
 
     async def read(self) -> bytes | None:
-        """The next request message, unpacked; None at the end of the client's side.
+        """The next request message, decompressed; None when the client has ended its side.
 
         Raises:
-            CallError: the call is gone, or the message cannot be unpacked.
+            CallError: the call is gone, or the message cannot be decompressed.
         """
         ...
 
@@ -156,19 +156,19 @@ class CallListener(Protocol):
     """Receives the messages and the end of a call that has no task."""
 
     def came(self, message: bytes) -> None:
-        """The client sent a message. A CallError ends the call."""
+        """Handle a message of the client. A CallError ends the call."""
         ...
 
     def ended(self) -> None:
-        """The client has ended its half of the stream."""
+        """Called when the client has ended its side of the stream."""
         ...
 
     def wrote(self) -> None:
-        """The message of the last :meth:`Call.put` has been sent."""
+        """Called when the message of the last :meth:`Call.put` has been sent."""
         ...
 
     def lost(self) -> None:
-        """The call has ended, whoever ended it."""
+        """Called when the call has ended, by either side."""
         ...
 
 

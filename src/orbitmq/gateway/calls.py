@@ -62,7 +62,7 @@ class Calls:
     """The calls of one connection.
 
     Attributes:
-        running: how many are under way.
+        running: the number of calls under way.
     """
 
     def __init__(self, line: CallLine, engine: Http2Connection, shared: Shared) -> None:
@@ -292,7 +292,7 @@ class Calls:
             self._finish(call, error.status, error.message)
 
     def _finish(self, call: StreamCall, status: GrpcStatus, message: str) -> None:
-        """End a call towards its client, unless that is done already."""
+        """Send the end of a call to its client, unless the call has ended already."""
         if self._calls.get(call.stream) is not call:
             return
         if call.out:
@@ -316,7 +316,7 @@ class Calls:
         self._line.flush_soon()
 
     def _all_arrived(self) -> None:
-        """Called when no answer of this connection is unacknowledged any more."""
+        """Go on after all answers of this connection are acknowledged or count as lost."""
         self._shared.done()
         self._line.idle()
 
@@ -335,7 +335,7 @@ class Calls:
                 self._line.idle()
 
     def lose(self) -> None:
-        """The connection has ended."""
+        """Drop all calls: the connection has ended."""
         for stream in list(self._calls):
             self._end(stream)
         for calls in list(self._plain):

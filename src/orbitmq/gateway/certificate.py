@@ -65,10 +65,10 @@ class Certificate:
         return joined(self._config.store_path_root_dir, "tls", "self-signed.pem")
 
     def check(self) -> None:
-        """Read the certificate of ``tlsCertPath``, so that a wrong one is found at the start.
+        """Read the certificate of ``tlsCertPath``, so that a bad file is found at the broker's start.
 
         Raises:
-            StartError: it cannot be used.
+            StartError: the certificate cannot be used.
         """
         if self._named is not None:
             self._named.check()
@@ -77,9 +77,9 @@ class Certificate:
         """The TLS context of the certificate.
 
         Raises:
-            StartError: there is no certificate, and none may be made.
-            ImportError: a certificate has to be made, and ``cryptography`` is not installed.
-            OSError: the certificate that was made cannot be kept.
+            StartError: there is no certificate, and the broker may not make one.
+            ImportError: the broker has to make a certificate, and ``cryptography`` is not installed.
+            OSError: the new certificate cannot be written to its file.
         """
         if self._named is not None:
             return self._named.context()

@@ -68,7 +68,7 @@ class GrpcClients:
         return len(self._clients)
 
     def find(self, client_id: str) -> GrpcPeer | None:
-        """The client with this id."""
+        """The client with this id; None if it is unknown."""
         return self._clients.get(client_id)
 
     def user_of(self, client_id: str) -> str:
@@ -89,7 +89,7 @@ class GrpcClients:
             peer.seen_ms = self._clock.now_ms()
 
     def known(self, caller: Caller) -> GrpcPeer:
-        """The client of a call, registered at this broker if it was not.
+        """The client of a call, which is added if it is new.
 
         Raises:
             RefusalError: TOO_MANY_REQUESTS, there are too many clients.
@@ -198,14 +198,14 @@ class GrpcClients:
             peer.answered(answer)
 
     def stop(self) -> None:
-        """Tell clients to connect again, and end their streams; they do not count as gone."""
+        """Let clients reconnect elsewhere, and end their streams; the clients do not count as gone."""
         for peer in self._clients.values():
             peer.send_away()
 
     # -- inside ----------------------------------------------------------------------------------------
 
     def _becomes(self, peer: GrpcPeer, kind: int, group: str) -> None:
-        """Note type and group of a client; a client that changes them leaves its old group."""
+        """Note the type and group of a client; a client that changes them leaves its old group."""
         before = peer.kind, peer.group
         peer.kind, peer.group = kind, group
         said = before[0] != ClientType.UNSPECIFIED

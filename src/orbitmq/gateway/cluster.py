@@ -37,7 +37,7 @@ ROUTE_SECONDS: Final = 2.0
 FOUND_SECONDS: Final = 5.0
 # How long a server without gRPC is not probed again: servers seldom gain it.
 OTHER_SECONDS: Final = 60.0
-# The most routes, topic types and addresses that are remembered, each.
+# The most routes that are remembered; the limit for topic types and for addresses is the same.
 MAX_KEPT: Final = 10_000
 MAX_TASKS: Final = 400_000
 
@@ -148,7 +148,7 @@ class OtherBrokers:
         return await self._client.request(address, command, timeout_ms)
 
     async def stop(self) -> None:
-        """End all questions, and close the connections."""
+        """Cancel all requests, and close the connections."""
         await self._background.stop()
         client, self._client = self._client, None
         if client is not None:

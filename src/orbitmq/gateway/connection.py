@@ -58,7 +58,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     # -- bytes -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self.peer = _address(transport.get_extra_info("peername"))
@@ -217,7 +217,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.flush()
 
     def close(self) -> None:
-        """Send the last GOAWAY, and close when everything is written."""
+        """Send the last GOAWAY, and close the connection when all bytes are written."""
         if not self._closing:
             self._engine.close()
             self._close()
@@ -230,7 +230,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()

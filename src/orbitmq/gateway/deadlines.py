@@ -67,7 +67,7 @@ class Deadlines(Generic[C]):
                     self._expired(call)
                 del self._slots[heapq.heappop(self._order)]
         finally:
-            # Slots whose calls have ended need no timer.
+            # Empty slots, whose calls have ended, need no timer.
             while self._order and not self._slots[self._order[0]]:
                 del self._slots[heapq.heappop(self._order)]
             self._wake()

@@ -1,4 +1,4 @@
-"""A stored message as a gRPC client gets it. Pure."""
+"""Makes the message that a gRPC client gets from a stored message. Pure."""
 
 from __future__ import annotations
 

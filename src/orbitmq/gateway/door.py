@@ -1,4 +1,4 @@
-"""The gRPC door of one broker: its port, its connections, its stop. The first client loads the libraries."""
+"""The gRPC door of one broker: its port, connections and stop. The first client loads the libraries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GrpcDoor(Component):
         make_service: called for the first connection.
 
     Attributes:
-        seats: how many connections all ports of the broker take.
+        seats: limits and counts the connections of all ports of the broker.
     """
 
     name = "grpc"
@@ -81,7 +81,7 @@ class GrpcDoor(Component):
         """Serve on the broker's port, and on the gRPC port unless it is in use.
 
         Raises:
-            StartError: a certificate is set and cannot be used.
+            StartError: the configured certificate cannot be used.
         """
         self._certificate.check()
         self._open = True
@@ -267,7 +267,7 @@ class _FirstBytes(asyncio.BufferedProtocol):
         self._client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         if not self._door.admits(self._transport):
             self._transport = None

@@ -1,4 +1,4 @@
-"""Endpoints in routes: the address under which a client finds this broker again."""
+"""Makes and checks endpoints, the addresses in routes under which clients find this broker."""
 
 from __future__ import annotations
 

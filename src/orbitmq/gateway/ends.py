@@ -1,4 +1,4 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
+"""The work of AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue."""
 
 from __future__ import annotations
 

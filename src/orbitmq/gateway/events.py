@@ -19,7 +19,7 @@ class StreamOpened(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """Data of a stream; may be empty at its end."""
+    """The client sent data on a stream, which may be empty at the stream's end."""
 
     stream: int
     data: bytes

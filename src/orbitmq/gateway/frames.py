@@ -14,7 +14,7 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # A frame's head: length (3 bytes), kind, flags, stream (4).
 HEAD_BYTES: Final = 9
-# HTTP/2's default.
+# The longest payload of a frame: HTTP/2's default.
 FRAME_BYTES: Final = 16 * 1024
 # The longest list of headers, 16 KiB, fits in two frames; clients may cut it smaller.
 MAX_CONTINUATIONS: Final = 8
@@ -96,7 +96,7 @@ class Allowance:
             self.left = self.most
 
     def spend(self, now: float) -> bool:
-        """Count one frame; False when the limit is reached."""
+        """Count one frame; returns False if the limit is reached."""
         self.left += (now - self.at) * self.per_second
         if self.left > self.most:
             self.left = self.most

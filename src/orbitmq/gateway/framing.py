@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2: messages in the bytes of a stream, and the texts of its headers. No I/O."""
+"""gRPC's framing over HTTP/2: the messages in the bytes of a stream, the texts of its headers. No I/O."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def unpacked(message: bytes) -> bytes:
     """The content of a message compressed with gzip.
 
     Raises:
-        CallError: it is not gzip, or too long.
+        CallError: the message is not gzip, or too long when decompressed.
     """
     inflater = zlib.decompressobj(_GZIP)
     try:

@@ -145,8 +145,8 @@ def _tree() -> list[list[int]]:
 
 
 def _steps() -> tuple[Integers, Integers, Integers]:
-    """Tables by node and the next four bits: the next node, and the byte whose code ends. By node: whether a
-    text may end there."""
+    """Three tables: the next node, and the byte whose code ends, by node and next four bits; and by node
+    whether a text may end there."""
     nodes = _tree()
     following = array("i", bytes(4 * _NIBBLES * len(nodes)))
     emitted = array("i", bytes(4 * _NIBBLES * len(nodes)))
@@ -181,7 +181,7 @@ class HeaderReader:
     """Reads the header blocks of one connection, with the dynamic table that the client fills."""
 
     def __init__(self) -> None:
-        # A ring: the newest header is at ``newest``, the others before it.
+        # The dynamic table is a ring: the newest header is at ``newest``, older ones are before it.
         self.places = _PLACES
         self.table: list[tuple[str, str] | None] = [None] * _PLACES
         self.sizes = array("i", bytes(4 * _PLACES))
@@ -196,7 +196,7 @@ class HeaderReader:
         """The headers in a whole block, in their order.
 
         Raises:
-            Http2Error: they are malformed, or too many.
+            Http2Error: the headers are malformed, or too many.
         """
         return self.read_part(block, 0, len(block))
 
@@ -252,7 +252,7 @@ class HeaderReader:
         return self.sizes[(self.newest - (number - _FIXED - 1)) & (self.places - 1)]
 
     def _add(self, pair: tuple[str, str], size: int) -> None:
-        """Put a header into the table; one that is larger than the table empties it."""
+        """Put a header into the table; a header that is larger than the table empties it."""
         self._shrink(self.limit - size)
         if size <= self.limit:
             if self.count == self.places:
@@ -292,7 +292,7 @@ class HeaderReader:
     # -- numbers and texts -------------------------------------------------------------------------------
 
     def _number(self, buf: Readable, end: int, mask: int) -> int:
-        """The number that begins in the low bits of the next byte; the place moves behind it."""
+        """Read the number that begins in the low bits of the next byte, and move behind it."""
         value = buf[self.at] & mask
         self.at += 1
         if value < mask:
@@ -318,7 +318,7 @@ class HeaderReader:
         self.at = start + length
         if not packed:
             return bytes(buf[start : start + length])
-        # The shortest code has five bits.
+        # Large enough, as the shortest code has five bits.
         out = bytearray(length * 8 // 5 + 1)
         used = _unpack(buf, start, start + length, out)
         if used < 0:

@@ -205,7 +205,7 @@ class Http2Connection:
             check_connection("GOAWAY", stream)
             if end - pos < 8:
                 raise wrong_size("GOAWAY", end - pos)
-            # Java's clients send a GOAWAY and wait for the answers of their last calls.
+            # Java's clients send a GOAWAY, and then wait for the answers of their last calls.
             self.leaving = True
         elif kind == _PRIORITY:
             check_stream("PRIORITY", stream)

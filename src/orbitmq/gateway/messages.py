@@ -101,10 +101,10 @@ _CLASSES: Final = _made()
 
 
 def new(form: type[T], **fields: object) -> T:
-    """A message with these fields.
+    """A new message with these fields.
 
     Raises:
-        TypeError, ValueError: a field is unknown, or of another type.
+        TypeError, ValueError: a field is unknown, or has the wrong type.
     """
     return cast(T, _CLASSES[form](**fields))
 
@@ -133,5 +133,5 @@ def duration(ms: int) -> schema.Duration:
 
 
 def milliseconds(time: schema.Timestamp | schema.Duration) -> int:
-    """An instant since the epoch, or a span of time, in milliseconds, rounded down."""
+    """The milliseconds of a Timestamp, since the epoch, or of a Duration, rounded down."""
     return time.seconds * 1000 + time.nanos // _NANOS_A_MS

@@ -14,7 +14,7 @@ MAX_WARNED: Final = 10_000
 
 
 class OrderWarnings:
-    """Warns once of each group that reads a FIFO topic out of order."""
+    """Warns once of each group that is not orderly and receives from a FIFO topic."""
 
     def __init__(self, topics: TopicConfigs) -> None:
         self._topics = topics

@@ -1,4 +1,4 @@
-"""Commands that wait for Telemetry streams. A client that does not read its stream delays no other client."""
+"""Holds commands until their Telemetry streams take them, so that a slow client delays no other one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orbitmq.gateway.call import Call, CallError
 
 # The most answers that wait on one stream; beyond this the oldest is dropped.
 MAX_ANSWERS: Final = 32
-# The most questions that wait on one stream, their bytes, and the bytes on all streams of this broker.
+# The most questions that wait on one stream, the most bytes of them, and the most bytes on all streams.
 MAX_QUESTIONS: Final = 1000
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_ALL_BYTES: Final = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ class Room:
         self.used_bytes = 0
 
     def take(self, size: int) -> bool:
-        """Take room; False when there is not enough."""
+        """Take room for this many bytes; returns False if there is not enough."""
         if self.used_bytes + size > self._limit_bytes:
             return False
         self.used_bytes += size
@@ -115,7 +115,7 @@ class StreamOutbox:
         self.pump()
 
     def pump(self) -> None:
-        """Send the waiting commands as far as the client reads."""
+        """Send the waiting commands, as far as the client's window allows."""
         if self._pumps or self._lost:
             return
         self._pumps = True

@@ -43,7 +43,7 @@ class TelemetryStream(Protocol):
         ...
 
     def ask(self, command: schema.TelemetryCommand) -> bool:
-        """Send a question to the client; False when the stream does not take it."""
+        """Send a question to the client; returns False if the stream does not take it."""
         ...
 
     def close(self) -> None:

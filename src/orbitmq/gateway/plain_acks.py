@@ -104,7 +104,7 @@ class PlainAcks(PlainFields):
         return found
 
     def _read(self, buf: Readable, pos: int, end: int) -> bool:
-        """Find the parts of the request; False when one is missing, unknown or unusual."""
+        """Find the parts of the request; False if a part is missing, unknown or unusual."""
         self._forget()
         self.at = pos
         while self.at < end:
@@ -165,7 +165,7 @@ class PlainAcks(PlainFields):
         return self.at >= end or (self._digits(buf, end) >= 0 and self.at >= end)
 
     def _digits(self, buf: Readable, end: int) -> int:
-        """Read the number at the place and the space behind it; -1 when there is no number."""
+        """Read the number at the place and the space behind it; -1 if there is no number."""
         start = self.at
         value = 0
         while self.at < end and self.at - start < MAX_DIGITS:

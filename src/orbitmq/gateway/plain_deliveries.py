@@ -209,7 +209,7 @@ class PlainDeliveries(PlainFields):
         return True
 
     def _user_properties(self, buf: Readable) -> bytes:
-        """The user's properties as entries of a map."""
+        """The user's properties, encoded as entries of protobuf's map."""
         user = self.user
         self.used = 0
         for i in range(self.users):
@@ -223,7 +223,7 @@ class PlainDeliveries(PlainFields):
     # -- system properties -------------------------------------------------------------------------------
 
     def _system(self, buf: Readable, pos: int, body: bytes) -> bool:
-        """Write the system properties; False when a number is unusual."""
+        """Write the system properties; False if a number is unusual."""
         parts = self.parts
         self.used = 0
         if parts[2 * _TAG] >= 0:

@@ -161,7 +161,7 @@ class PlainSends(PlainFields):
         return found
 
     def _append(self, topic: PlainTopic, queue_id: int, buf: Readable) -> int:
-        """Append the record; returns its offset in its queue, or -1."""
+        """Append the record; returns its offset in the queue, or -1 if it was not appended."""
         parts = self.parts
         slot = topic.slots[queue_id]
         length = parts[2 * P_BODY + 1]
@@ -191,7 +191,7 @@ class PlainSends(PlainFields):
     # -- protobuf ----------------------------------------------------------------------------------------
 
     def _read(self, buf: Readable, pos: int, end: int) -> bool:
-        """Find the parts of the request's message; False when one is missing, unknown or unusual."""
+        """Find the parts of the request's message; False if a part is missing, unknown or unusual."""
         self._forget()
         self.users = 0
         self.key_count = 0
@@ -317,7 +317,7 @@ class PlainSends(PlainFields):
         return True
 
     def _complete(self, buf: Readable, topic: PlainTopic) -> bool:
-        """Write all properties of the message; False when one of them is unusual."""
+        """Write all properties of the message; False if one of them is unusual."""
         parts = self.parts
         self.used = 0
         self.tags_code = 0

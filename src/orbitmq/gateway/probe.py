@@ -58,7 +58,7 @@ class _Asking(asyncio.Protocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         cast("asyncio.Transport", transport).write(QUESTION)
 
     def data_received(self, data: bytes) -> None:
@@ -91,7 +91,7 @@ async def probe(network: Network, host: str, port: int, tls: Tls | None = None) 
             if tls is None:
                 transport, _ = await network.connect(lambda: asking, host, port)
                 return await asking.found
-            # Only brokers that speak TLS load this module.
+            # Imported here, so that only brokers with TLS load this module.
             from orbitmq.runtime.tls import ClientTlsLayer
 
             layer = ClientTlsLayer(tls, asking, joined(host, port), host)

@@ -1,4 +1,4 @@
-"""Operators' questions to gRPC clients as Telemetry commands, and the answers to them. Pure."""
+"""Turns operators' requests to gRPC clients into Telemetry commands, and reads the clients' answers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.wire.bodies.client import CMResult, ConsumeMessageDirectlyResult
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, Language
 
-# A thread dump that is longer is cut: it has to fit in a frame of the remoting protocol.
+# The most characters of a thread dump, which has to fit in a frame of the remoting protocol; the rest is cut.
 MAX_DUMP: Final = 1_000_000
 _RESULTS: Final[Mapping[int, CMResult]] = {
     Code.OK: CMResult.CR_SUCCESS,

@@ -284,7 +284,7 @@ class Receives:
         return self._pops.nothing(asked.pop)
 
     def recheck(self, client: _Waiting) -> None:
-        """Raise RefusalError if the client has lost its right to the call."""
+        """Raise RefusalError if the user of a waiting receive has lost the right to it."""
         pop = client.asked.pop
         queue = new(schema.MessageQueue, topic=new(schema.Resource, name=pop.topic))
         group = new(schema.Resource, name=pop.group)
@@ -386,7 +386,7 @@ class Receives:
     # -- writing ---------------------------------------------------------------------------------------
 
     async def _deliver(self, who: Caller, asked: _Asked, popped: Popped, call: Call) -> None:
-        """Write the messages; those that cannot be written become visible at once."""
+        """Write the messages to the client; messages that cannot be written become visible at once."""
         responses = self._responses(asked, popped)
         if responses:
             await self._deliver_plain(call, who, asked, popped, responses)

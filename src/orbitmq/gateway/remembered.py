@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[V]):
-    """A server's answer, and the seconds for which it is reused; 0: it is not kept."""
+    """A server's answer, and for how many seconds it is reused; 0 keeps no answer."""
 
     value: V
     seconds: float

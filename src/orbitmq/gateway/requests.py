@@ -1,4 +1,4 @@
-"""The headers of a gRPC request, read and judged; the headers of its answers. No I/O."""
+"""Reads and checks the headers of a gRPC request, and makes the headers of its answers. No I/O."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Saves:
                 self._done.set()
         finally:
             for saved, _ in self._waiting:
-                # The broker stops before the result of this write is known.
+                # A coroutine that nothing will await has to be closed, or Python warns.
                 if iscoroutine(saved):
                     saved.close()
 

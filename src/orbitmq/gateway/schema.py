@@ -19,7 +19,7 @@ else:
 
 
 class Form(_Protobuf):
-    """One message of the table."""
+    """The base of the messages in this module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class DigestType(IntEnum):
 
 
 class TransactionResolution(IntEnum):
-    """How a transaction ends."""
+    """The end of a transaction: commit or roll-back."""
 
     UNSPECIFIED = 0
     COMMIT = 1
@@ -131,7 +131,7 @@ class Duration(Form):
 
 
 class Status(Form):
-    """The status of a response; ``code``: see :class:`orbitmq.gateway.status.Code`."""
+    """The status of a response; ``code`` is a :class:`orbitmq.gateway.status.Code`."""
 
     code: Annotated[int, 1]
     message: Annotated[str, 2]
@@ -513,7 +513,7 @@ class TelemetryCommand(Form):
 
 
 class ServingStatus(IntEnum):
-    """The health of a service, as a probe reads it."""
+    """The health of a service, for health checks."""
 
     UNKNOWN = 0
     SERVING = 1

@@ -90,7 +90,7 @@ class RocketmqService:
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
 
     async def stop(self) -> None:
-        """Answer waiting ReceiveMessage calls, end Telemetry streams, stop renewing messages."""
+        """Answer the waiting ReceiveMessage calls, end Telemetry streams, and stop renewing messages."""
         self._receives.stop()
         self._clients.stop()
         await self._saves.stop(SAVE_SECONDS)

@@ -35,7 +35,7 @@ class Carrier(Protocol):
         ...
 
     def holds(self, more_bytes: int) -> bool:
-        """Count received bytes that are not read yet; False, and not counted, if they exceed the limit."""
+        """Count received bytes that are not read yet; False, without counting them, above the limit."""
         ...
 
     def begin_answer(self, call: StreamCall) -> None:
@@ -186,7 +186,7 @@ class StreamCall:
         if self.due is not None:
             self.due.pop(self, None)
             if not self.due:
-                self.due.clear()  # an emptied dict keeps its memory until its slot is due
+                self.due.clear()  # frees the emptied dict's memory, which would last until the slot is due
             self.due = None
         self.out = _NOTHING
         listener, self.listener = self.listener, None

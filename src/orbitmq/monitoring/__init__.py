@@ -1,1 +1,1 @@
-"""Monitoring of a server by HTTP: a small listener with its health and its metrics."""
+"""Monitoring of a server: an HTTP listener with health and metrics, exports, and tools for Prometheus."""

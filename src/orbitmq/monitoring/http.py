@@ -23,7 +23,7 @@ MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 16 * 1024
 # The most bytes of bodies that slow clients have not read yet, in all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
-# How much of a body is written in one turn of the event loop: about a tenth of a millisecond.
+# The bytes of a body that are written in one turn of the event loop: about a tenth of a millisecond.
 WRITTEN_BYTES = 64 * 1024
 # The path of the page that shows only that the server is alive, and needs no token.
 ALIVE = "/healthz"
@@ -91,7 +91,7 @@ class HttpListener:
             connection.abort()
 
     def opened(self, connection: _Connection) -> bool:
-        """Whether there is room for one more connection."""
+        """Add a new connection; returns False if there is no room for it."""
         if self._listener is None:
             return False
         if len(self._connections) >= MAX_CONNECTIONS:
@@ -110,7 +110,7 @@ class HttpListener:
         self._connections.discard(connection)
 
     def reserve(self, body_bytes: int) -> bool:
-        """Whether a body of this size may be sent now; it counts until :meth:`release`."""
+        """Whether a body of this size may be sent now; if so, it counts until :meth:`release`."""
         if self._unsent and self._unsent + body_bytes > MAX_UNSENT_BYTES:
             return False
         self._unsent += body_bytes

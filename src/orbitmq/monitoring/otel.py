@@ -36,7 +36,7 @@ from orbitmq.settings.exports import OTLP_GRPC, ExportSettings
 
 log = logging.getLogger(__name__)
 
-SCOPE: Final = "broker-meter"  # RocketMQ's
+SCOPE: Final = "broker-meter"  # the scope's name in RocketMQ
 # The most series in one line of the log.
 PER_LINE: Final = 20
 # RocketMQ's OpenTelemetry names lack the unit with which Prometheus's names end; OpenTelemetry has a field

@@ -1,6 +1,6 @@
 """Connections that speak the remoting protocol: a server, a client, and a blocking client for workers.
 
-Import from the modules: Spark's worker processes use :mod:`~orbitmq.transport.blocking` without asyncio.
+Import from its modules: Spark's worker processes use :mod:`~orbitmq.transport.blocking` without asyncio.
 """
 
 from orbitmq.transport.errors import (

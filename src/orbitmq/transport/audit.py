@@ -105,7 +105,7 @@ class Audit:
         self._log = LogLimiter(log)
 
     def start(self) -> None:
-        """Write that the server starts.
+        """Write the line about the server's start.
 
         Raises:
             StartError: the file cannot be written.

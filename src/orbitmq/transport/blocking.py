@@ -1,4 +1,4 @@
-"""A client that blocks: one connection, no event loop, no thread. For Spark's worker processes."""
+"""A blocking client for Spark's worker processes: one connection, no event loop, no thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbitmq.wire.connection import OWN_BUFFER_FROM_BYTES, TLS_ALERT, Allocate, 
 from orbitmq.wire.errors import FrameError, OtherProtocolError
 from orbitmq.wire.frame import MAX_FRAME_BYTES, encode_frame, encode_head
 
-# Frames joined into one send: enough to save system calls, little enough not to copy megabytes at a time.
+# The most bytes of frames that are joined into one send: this saves system calls without copying megabytes.
 SEND_BYTES = 256 * 1024
 # Pieces of at least this size are sent without being copied.
 UNJOINED_FROM_BYTES = 32 * 1024

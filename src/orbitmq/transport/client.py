@@ -73,7 +73,7 @@ class ClientConnection(Connection):
 
 
 class SignedConnection(ClientConnection):
-    """A connection whose requests are signed; the signature is the last step before encoding."""
+    """A connection that signs its requests, as the last step before encoding them."""
 
     __slots__ = ("_signer",)
 
@@ -226,7 +226,7 @@ class RemotingClient:
         self._loop = loop
 
     def connected(self, address: str) -> bool:
-        """Whether a connection to the peer is open."""
+        """Whether there is an open connection to this address."""
         return address in self._connections
 
     async def ip_of(self, address: str) -> str:

@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def remote_address(self) -> str:
-        """The other side as "host:port"."""
+        """The peer's address as "host:port"."""
         return joined(*self.remote)
 
     @property
@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def gone(self) -> asyncio.Future[None]:
-        """Done when the transport has ended."""
+        """A future that is done when the transport has ended."""
         if self._gone is None:
             self._gone = self._loop.create_future()
             if self.closed and self._transport is None:
@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- receiving -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
@@ -415,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._write_paused
 
     async def drain(self) -> None:
-        """Return when the peer has read enough, or the connection is closed."""
+        """Wait until the peer has read enough, or the connection is closed."""
         while self._write_paused and not self.closed:
             if self._drained is None:
                 self._drained = self._loop.create_future()

@@ -59,7 +59,7 @@ class Entrance:
         return self.tls.mode is TlsMode.ENFORCING
 
     def protocol(self) -> asyncio.BufferedProtocol:
-        """The protocol of a new connection whose first byte has not come."""
+        """The protocol of a new connection, which waits for the first byte."""
         return _FirstByte(self)
 
     def begin(self, transport: asyncio.Transport, received: bytes) -> None:
@@ -136,7 +136,7 @@ class Entrance:
 def client_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
     """Host and port of a connection's peer."""
     peer = transport.get_extra_info("peername") or ("", 0)
-    # Records have no place for the zone of a link-local address ("fe80::1%eth0").
+    # The zone of a link-local address ("fe80::1%eth0") is cut off: records have no place for it.
     return str(peer[0]).partition("%")[0], int(peer[1])
 
 
@@ -151,7 +151,7 @@ class _FirstByte(asyncio.BufferedProtocol):
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         if not self._entrance.admits(*client_of(transport)):
             self._transport.abort()

@@ -27,7 +27,7 @@ class Farewell(asyncio.BufferedProtocol):
         self.connection_made(transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         cast("asyncio.Transport", transport).write(_frames(self._sentence))
         self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.close)
 

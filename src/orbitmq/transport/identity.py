@@ -1,4 +1,4 @@
-"""The identity of a client: its keys and its TLS. Each connection has one identity."""
+"""The identity of a client: its keys and its TLS. Each connection has exactly one identity."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Proxies:
         self.waiting: dict[asyncio.Transport, None] = {}
 
     def protocol(self) -> asyncio.BufferedProtocol:
-        """The protocol of a new connection."""
+        """The protocol of a new connection, which waits for the header if a proxy has to send it."""
         return _Header(self)
 
     def refuse(self, transport: asyncio.Transport, kind: str, text: str) -> None:
@@ -84,7 +84,7 @@ class _Header(asyncio.BufferedProtocol):
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio.Transport by shape only.
+        # A cast, since uvloop's transports do not derive from asyncio.Transport.
         stream = cast("asyncio.Transport", transport)
         proxies = self._proxies
         host, _ = client_of(stream)

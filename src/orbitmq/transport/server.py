@@ -1,4 +1,4 @@
-"""The server's side of the remoting protocol: listens, hands requests to one handler, sends its answers."""
+"""The server's side of the remoting protocol: listens, passes requests to one handler, sends its answers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ log = logging.getLogger("orbitmq.transport")
 
 IDLE_SECONDS = 120.0  # NettyServerConfig.serverChannelMaxIdleTimeSeconds
 IDLE_CHECKS = 4
-# The time from the first byte of a connection to the end of its first frame, and how often it is checked in
-# it.
+# The longest time from the first byte of a connection to the end of its first frame, in which it is checked
+# five times.
 FIRST_FRAME_SECONDS = 10.0
 FIRST_FRAME_LOOKS = 5
 # How many connections are checked in one turn of the event loop: closing so many takes about 2 ms.
@@ -51,7 +51,7 @@ class Watch(Protocol):
         ...
 
     def knows(self, command: Command) -> bool:
-        """Whether a request may be long before its sender's keys are checked."""
+        """Whether a long request is accepted before its sender's keys are checked: it names a known user."""
         ...
 
     def trusts(self, connection: ServerConnection) -> bool:

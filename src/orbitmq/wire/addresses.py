@@ -1,7 +1,7 @@
 """Addresses, ``host:port``: one parser and one form for servers, clients and tools.
 
 A host is a name or an IP address. IPv6 is written in brackets, ``[::1]:9876``; without them, as RocketMQ
-writes it, the last colon is that of the port. An IP address has one form here, the shortest, so that texts
+writes it, the last colon begins the port. The normal form of an IP address is the shortest one, so that texts
 can be compared.
 """
 

@@ -33,7 +33,7 @@ class Language(IntEnum):
 
 
 class Serialization(IntEnum):
-    """Header format: the first byte of the header word."""
+    """The header format, which is the first byte of the header word."""
 
     JSON = 0
     ROCKETMQ = 1

@@ -227,7 +227,7 @@ class RemotingConnection(Generic[W]):
             return False
         total = 4 + int.from_bytes(buffer[position : position + 4], "big", signed=True)
         if not STRANGERS_FRAME_BYTES < total <= self._max_frame_bytes:
-            return False  # short, or impossible
+            return False  # a short frame needs no check, and an impossible length is refused elsewhere
         head = decode_head(buffer, position, min(end, position + STRANGERS_FRAME_BYTES))
         if head is None and end - position < STRANGERS_FRAME_BYTES:
             return True
@@ -291,7 +291,7 @@ class RemotingConnection(Generic[W]):
     # -- requests of this side -------------------------------------------------------------------------
 
     def number(self, command: Command) -> int:
-        """Give a request its opaque and return it."""
+        """Set the opaque of a request, and return the opaque."""
         command.opaque = opaque = self._opaques.next()
         return opaque
 
@@ -313,7 +313,7 @@ class RemotingConnection(Generic[W]):
 
     @property
     def waiting(self) -> int:
-        """How many requests have no answer yet."""
+        """The number of requests without an answer."""
         return len(self._pending) if self._pending else 0
 
     def next_deadline(self) -> float:

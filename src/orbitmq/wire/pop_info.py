@@ -12,7 +12,7 @@ from orbitmq.wire.errors import HeaderError
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
-# The revive queue id that marks an orderly pop, which has no check point.
+# The revive queue id of an orderly pop, which has no check point.
 ORDERLY_REVIVE_QUEUE: Final = 999
 
 

@@ -18,7 +18,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class UserInfo(Body):
-    """A user. ``repr`` does not show the password."""
+    """A user, whose password ``repr`` does not show."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)

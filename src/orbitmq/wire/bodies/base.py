@@ -27,7 +27,7 @@ _Converter = Callable[[Any], Any]
 
 
 def named(name: str, default: Any, *, also: str | None = None) -> Any:
-    """A field whose wire name is not its attribute in camel case; ``also`` is a second name when reading."""
+    """A field whose wire name is not its attribute in camel case; ``also`` is a second name for reading."""
     return dataclasses.field(default=default, metadata={_NAME: name, _ALSO: also})
 
 
@@ -37,9 +37,9 @@ def named_set(name: str) -> Any:
 
 
 class Body:
-    """A JSON body. Subclasses are dataclasses; attributes are the wire names in snake case.
+    """A JSON body. Subclasses are dataclasses, whose attributes are the wire names in snake case.
 
-    A field that is ``None`` is not written, and an absent or null field has its default when read.
+    A field that is ``None`` is not written; an absent or null field gets its default when read.
     """
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class Body:
         return fastjson.dumps(self, java_keys=java_keys, fields_of=written_fields)
 
     def to_plain(self) -> dict[str, Any]:
-        """This body as nested dicts and lists under its wire names; shares no container with the body."""
+        """This body as nested dicts and lists with its wire names, all of which are new objects."""
         return {
             name: _plain(value)
             for name, attribute in written_fields(type(self)) or ()
@@ -124,7 +124,7 @@ class _MismatchError(Exception):
 
 
 def camel(attribute: str) -> str:
-    """``queue_id`` -> ``queueId``."""
+    """The wire name of an attribute: ``queue_id`` becomes ``queueId``."""
     head, *rest = attribute.split("_")
     return head + "".join(part.capitalize() for part in rest)
 
@@ -309,8 +309,7 @@ def _queue(value: Any) -> MessageQueue:
 
 
 def _queue_key(value: Any) -> MessageQueue:
-    """Read a queue that is a map's key: fastjson's keys are parsed as tuples of pairs; other peers write a
-    text."""
+    """Read a queue that is a map's key: from fastjson a tuple of pairs, from other peers a JSON text."""
     if isinstance(value, str) and value.startswith("{"):
         return _queue(fastjson.loads(value))
     if isinstance(value, tuple):

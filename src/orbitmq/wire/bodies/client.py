@@ -300,7 +300,7 @@ class PopProcessQueueInfo(Body):
 
 @dataclass(slots=True)
 class ConsumeStatus(Body):
-    """Rates of a consumer for one topic. ``RT`` is in milliseconds, ``TPS`` per second."""
+    """A consumer's times (``RT``, in milliseconds) and rates (``TPS``, per second) for one topic."""
 
     pull_rt: float = named("pullRT", 0.0)
     pull_tps: float = named("pullTPS", 0.0)

@@ -58,7 +58,7 @@ class ExponentialRetryPolicy(Body):
 
 @dataclass(slots=True)
 class GroupRetryPolicy(Body):
-    """The retry policy of a group; a missing part has its defaults."""
+    """The retry policy of a group; a missing part means its defaults."""
 
     type: GroupRetryPolicyType = GroupRetryPolicyType.CUSTOMIZED
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -105,7 +105,7 @@ class SubscriptionGroupList(Body):
 
 @dataclass(slots=True)
 class SubscriptionGroupWrapper(Body):
-    """The group table of a broker; also subscriptionGroup.json."""
+    """The group table of a broker; also the content of subscriptionGroup.json."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)

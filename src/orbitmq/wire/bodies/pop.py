@@ -30,7 +30,7 @@ __all__ = [
 
 
 class MessageRequestMode(StrEnum):
-    """How the members of a group get their messages."""
+    """Whether the members of a group get their messages by pull or by pop."""
 
     PULL = "PULL"
     POP = "POP"
@@ -139,8 +139,8 @@ class BatchAck(Body):
     """Acknowledged messages of one pop from one queue.
 
     Attributes:
-        retry: ``"1"`` for the retry topic of the group, ``"2"`` for its second form, else ``"0"``.
-        bit_set: Base64 of a Java ``BitSet``: bit i stands for offset ``start_offset + i``.
+        retry: ``"1"`` for the group's retry topic V1, ``"2"`` for V2, else ``"0"``.
+        bit_set: Base64 of a Java ``BitSet``, whose bit i stands for offset ``start_offset + i``.
     """
 
     consumer_group: str = named("c", "", also="consumerGroup")
@@ -173,7 +173,7 @@ class BatchAck(Body):
 
     @staticmethod
     def bits(diffs: Iterable[int]) -> str:
-        """The value of ``bit_set`` for offsets that are given as differences to the start offset."""
+        """The value of ``bit_set`` for offsets, given as differences from the start offset."""
         number = 0
         for diff in diffs:
             number |= 1 << diff

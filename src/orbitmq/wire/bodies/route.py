@@ -106,7 +106,7 @@ def _block(data: bytes) -> tuple[bytes, bytes]:
 
 
 class _Blocks:
-    """Reads lengths and blocks of a registration, never beyond its end."""
+    """Reads the lengths and blocks of a compressed registration, never beyond its end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

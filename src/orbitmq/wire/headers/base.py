@@ -34,9 +34,9 @@ H = TypeVar("H", bound="Header")
 
 
 class Header(msgspec.Struct, rename="camel"):
-    """Fields of a command's ``ext``, typed.
+    """The fields of a command's ``ext``, with types.
 
-    An attribute is the wire name in snake case; ``None`` means that the field is absent.
+    An attribute is named after the wire name, in snake case; ``None`` means that the field is absent.
     """
 
     def to_ext(self) -> dict[str, str]:
