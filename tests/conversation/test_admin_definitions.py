@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq import Message, ValidationError
 from orbitmq.admin import Definitions, GroupSettings, IncompleteError, TopicSettings
-from orbitmq.admin.definitions import as_json, from_json
+from orbitmq.admin.definitions import RuleSettings, UserSettings, as_json, from_json
 from orbitmq.testing import World
 
 pytestmark = pytest.mark.orbitmq(brokers=2)
@@ -35,6 +35,21 @@ async def test_the_topics_and_groups_of_users_are_exported(orbitmq_world: World)
         assert partial.found.topics == found.topics
         with pytest.raises(IncompleteError):
             await admin.definitions.plan(found)
+
+
+@pytest.mark.behaviour("CS-05")
+async def test_rules_are_not_planned_where_brokers_have_no_users(orbitmq_world: World) -> None:
+    wanted = Definitions(
+        users={"app": UserSettings(False, True)}, rules={"app Topic:orders": RuleSettings(("Pub",), (), True)}
+    )
+    async with orbitmq_world.admin() as admin:
+        assert (await admin.definitions.export()).whole().differing == ()
+        plan = await admin.definitions.plan(from_json(_text(wanted)))
+        assert [change.text for change in plan] == [
+            "create user app",
+            "create rule app Topic:orders (allow Pub)",
+        ]
+        assert all("not offered by this broker (code 3005)" in change.problem for change in plan)
 
 
 @pytest.mark.behaviour("CS-05")

@@ -214,7 +214,7 @@ async def test_an_export_has_users_without_secrets_and_rules(secured: World) -> 
         assert [change.text for change in plan] == [
             "user app: is enabled no -> yes",
             "rule app Topic:orders: actions Sub -> Pub,Sub,Get",
-            "create rule app Topic:paid* (deny Pub)",
+            "create rule app Topic:paid* (deny Pub from 10.0.0.0/8)",
         ]
         for change in plan:
             await client.definitions.make(change)

@@ -56,6 +56,15 @@ def test_what_is_written_is_read_again() -> None:
         (text(users=[{**USER, "password": "x"}]), "unknown field `password`"),
         (text(users=[USER], rules=[RULE, RULE]), "the rule of app about Topic:orders is there twice"),
         (text(rules=[RULE]), "is of app, a user that is not there"),
+        (
+            text(users=[USER], rules=[{**RULE, "resource": "Queue:x"}]),
+            "the rule of app about Queue:x: resource is 'Queue'; expected one of",
+        ),
+        (text(users=[USER], rules=[{**RULE, "actions": ["Fly"]}]), "about Topic:orders: actions is 'Fly'"),
+        (
+            text(users=[USER], rules=[{**RULE, "sources": ["moon"]}]),
+            "about Topic:orders: sourceIps is 'moon'",
+        ),
         (text(format="other"), "the format is 'other'; this program reads 'orbitmq-definitions-1'"),
         (text(left_out=[{"broker": "b", "address": "h:1", "reason": "x"}]), "is not whole, b did not answer"),
     ],

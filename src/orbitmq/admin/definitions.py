@@ -18,8 +18,9 @@ from orbitmq.admin.group_settings import Backoff, GroupSettings, to_wire
 from orbitmq.admin.groups import GroupAdmin
 from orbitmq.admin.model import TopicSettings
 from orbitmq.admin.topics import TopicAdmin
+from orbitmq.admin.verdicts import check_rule
 from orbitmq.errors import BrokerError, ValidationError
-from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.refusals import is_not_offered
 from orbitmq.wording import counted
 
 FORMAT: Final = "orbitmq-definitions-1"
@@ -97,7 +98,8 @@ def _described(to: _Setting) -> str:
     if isinstance(to, UserSettings):
         return ""
     if isinstance(to, RuleSettings):
-        return f" ({'allow' if to.allows else 'deny'} {_word(to.actions)})"
+        places = f" from {_word(to.sources)}" if to.sources else ""
+        return f" ({'allow' if to.allows else 'deny'} {_word(to.actions)}{places})"
     others = [part.replace(" -> ", ", not ") for part in _unequal(to, GroupSettings())]
     return f" ({'; '.join(others)})" if others else ""
 
@@ -281,6 +283,10 @@ def from_json(text: str | bytes) -> Definitions:
             raise ValidationError(
                 f"the rule about {rule.resource} is of {rule.user}, a user that is not there"
             )
+        try:
+            check_rule(rule.resource, rule.actions, rule.sources)
+        except ValidationError as error:
+            raise ValidationError(f"the rule of {rule.user} about {rule.resource}: {error}") from error
         rules[name] = RuleSettings(tuple(rule.actions), tuple(rule.sources), rule.allows)
     return Definitions(topics, groups, users=users, rules=rules)
 
@@ -340,26 +346,26 @@ class DefinitionAdmin:
         users: dict[str, UserSettings] = {}
         rules: dict[str, RuleSettings] = {}
         if cluster is None:
-            users_found, rules_found, notes = await self._access_found()
+            users_found, rules_found, notes, has_none = await self._access_found()
             users, other_users = merged("user", users_found)
             rules, other_rules = merged("rule", rules_found)
-            others = [*others, *other_users, *other_rules, *notes]
+            others = [*others, *other_users, *other_rules, *([] if has_none else notes)]
         found = Definitions(chosen_topics, chosen_groups, (*differing, *others), users, rules)
         return Partial(found, tuple(left_out.values()))
 
     async def _access_found(
         self,
-    ) -> tuple[dict[str, dict[str, UserSettings]], dict[str, dict[str, RuleSettings]], list[str]]:
-        """Users and custom rules by name and broker, and a sentence for each part that could not be read."""
+    ) -> tuple[dict[str, dict[str, UserSettings]], dict[str, dict[str, RuleSettings]], list[str], bool]:
+        """Users and custom rules by name and broker, a sentence for each part that could not be read, and
+        whether the brokers have no users at all.
+        """
         users: dict[str, dict[str, UserSettings]] = {}
         rules: dict[str, dict[str, RuleSettings]] = {}
         notes: list[str] = []
         try:
             of_users, of_rules = await self._access.users(), await self._access.rules()
         except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return users, rules, notes
-            return users, rules, [f"users and rules are left out: {error}"]
+            return users, rules, [f"users and rules are left out: {error}"], is_not_offered(error)
         for user in of_users.found:
             users.setdefault(user.user, {})[user.broker_name] = UserSettings(user.is_super, user.is_enabled)
         for rule in of_rules.found:
@@ -370,7 +376,7 @@ class DefinitionAdmin:
             rules.setdefault(f"{rule.user} {rule.resource}", {})[rule.broker_name] = settings
         silent = dict.fromkeys(one.address for one in (*of_users.left_out, *of_rules.left_out))
         notes += [f"users and rules of {address} are left out" for address in silent]
-        return users, rules, list(dict.fromkeys(notes))
+        return users, rules, list(dict.fromkeys(notes)), False
 
     async def plan(self, definitions: Definitions, *, cluster: str | None = None) -> Sequence[Change]:
         """The changes after which every master of ``cluster`` has these definitions. Nothing is changed yet;
@@ -392,7 +398,7 @@ class DefinitionAdmin:
         plan += changes("group", definitions.groups, groups, brokers)
         if not definitions.users:
             return plan
-        users, rules, notes = await self._access_found()
+        users, rules, notes, _ = await self._access_found()
         reason = notes[0] if notes else ""
         if cluster is not None:
             reason = "users and rules are changed at all clusters: do without a cluster"

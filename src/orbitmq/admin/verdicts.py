@@ -39,6 +39,19 @@ def asked_of(action: str, resource: str) -> Asked:
         raise ValidationError(error.remark or str(error)) from error
 
 
+def check_rule(resource: str, actions: Sequence[str], sources: Sequence[str]) -> None:
+    """Refuse a rule that no broker takes.
+
+    Raises:
+        ValidationError: it names the value and what was expected.
+    """
+    entry = PolicyEntryInfo(resource, list(actions), list(sources), Decision.ALLOW)
+    try:
+        Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
+    except RemotingError as error:
+        raise ValidationError(error.remark or str(error)) from error
+
+
 def source_of(text: str) -> Address:
     """Parse the IP address of a client.
 

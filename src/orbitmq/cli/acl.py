@@ -14,7 +14,6 @@ from orbitmq.cli.partial import done
 from orbitmq.cli.user import User, check_known
 from orbitmq.cli.values import named
 from orbitmq.cli.view import Table, View, same
-from orbitmq.wire.errors import RemotingError
 from orbitmq.wording import counted
 
 if TYPE_CHECKING:
@@ -122,20 +121,16 @@ def _check_rules(wanted: Sequence[tuple[str, Sequence[str]]], sources: Sequence[
     """Before the first change, refuse values that every broker would refuse.
 
     Raises:
-        UsageError: a value is wrong; the text names it and what was expected.
+        UsageError, ValidationError: a value is wrong; the text names it and what was expected.
     """
-    from orbitmq.auth.rules import Acl, network_of
-    from orbitmq.wire.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo
+    from orbitmq.admin.verdicts import check_rule
+    from orbitmq.auth.rules import network_of
 
     for source in sources:
         if network_of(source) is None:
             raise UsageError(f"--from {source}: expected an IP address, or a network as 10.0.0.0/8")
     for resource, actions in wanted:
-        entry = PolicyEntryInfo(resource, list(actions), list(sources), "Allow")
-        try:
-            Acl.of(AclInfo(None, [PolicyInfo("Custom", [entry])]))
-        except RemotingError as error:
-            raise UsageError(error.remark or str(error)) from error
+        check_rule(resource, actions, sources)
 
 
 @app.command(name="list")

@@ -97,7 +97,7 @@ def _of_broker(seen: Seen) -> Iterator[Finding]:
     where = f"{broker.name}:{broker.broker_id}"
     if seen.refuses:
         yield Finding("address", where, f"{broker.address} answers")
-        fix = "run it as a user with the right: orbitmq acl allow USER --resource 'Cluster:*' Get"
+        fix = "use the keys of a user who may: orbitmq acl allow USER --resource 'Cluster:*' Get"
         yield Finding("rights", where, f"it refuses: {seen.problem}", fix)
         return
     if seen.problem:
