@@ -1,7 +1,8 @@
-"""A name server with many topics on many brokers: what one registration, query and scan cost, and who waits.
+"""A name server with many topics on many brokers: the costs of a registration, a query and a scan, and the
+waits of other clients.
 
-Each broker registers a table of all topics, as a Java broker does when it starts, one after the other.
-Queries that come meanwhile, on a connection of their own, show how long others wait: for one slice of work.
+The brokers register one after the other, each with a table of all topics, like a Java broker at its start.
+Queries on a separate connection show how long other clients wait meanwhile: for one slice of work.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from benchmarks.servers import Apache, Ours, PeerUnavailableError, Server, apach
 REGISTER_BROKER = 103
 BROKER_HEARTBEAT = 904
 HEARTBEAT_S = 20.0
-"""A broker that says nothing for 120 s is forgotten."""
+"""The name server forgets a broker that sends nothing for 120 s."""
 QUERIES = 500
 PROBE_EVERY_S = 0.003
 SCANS_S = 12.0
-"""Two of the scans for dead brokers, which come every 5 s at the latest, happen in this time."""
+"""Two scans for dead brokers, which run at least every 5 s, fall into this time."""
 
 
 def name(number: int) -> str:
-    """The topic of that number, below 100,000."""
+    """The name of a topic by its number, below 100,000."""
     return f"routes_{number:05d}"
 
 
 def registration(topics: int, counter: int) -> bytes:
-    """The body of a registration, as a Java broker writes it: the whole table, with its version."""
+    """The body of a registration in a Java broker's form: the whole table, with its version."""
     config = {
         "attributes": {},
         "order": False,
@@ -53,7 +54,9 @@ def registration(topics: int, counter: int) -> bytes:
 
 
 class Broker:
-    """One that only registers. Its connection is kept: without it the name server forgets the broker."""
+    """A broker that only registers. Its connection stays open: otherwise the name server would forget the
+    broker.
+    """
 
     def __init__(self, port: int, number: int) -> None:
         self._client = Client(port, timeout_s=120)
@@ -73,7 +76,7 @@ class Broker:
         self._heard = time.monotonic()
 
     def keep_alive(self) -> None:
-        """A sign of life, when the last one is some time ago."""
+        """Send a heartbeat, if the last message was sent some time ago."""
         if time.monotonic() - self._heard > HEARTBEAT_S:
             self._client.request(BROKER_HEARTBEAT, self._fields)
             self._heard = time.monotonic()
@@ -83,7 +86,7 @@ class Broker:
 
 
 class Probe:
-    """Asks for a route all the time, and keeps how long each answer took, in ms."""
+    """Requests a route again and again, and keeps the duration of each answer in milliseconds."""
 
     def __init__(self, port: int, topic: str) -> None:
         self._client = Client(port, timeout_s=60)
@@ -100,7 +103,7 @@ class Probe:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[list[float]]:
-        """The waits of what is asked inside the block."""
+        """The durations of the requests made inside the block."""
         self._thread.start()
         try:
             yield self.waits_ms
@@ -115,7 +118,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def queries(server: Server, topic: str) -> dict[str, float]:
-    """Routes of one topic that all brokers have, one at a time."""
+    """Queries of the route of a topic that all brokers have, one at a time."""
     times = []
     with Client(server.port, timeout_s=60) as client:
         before = server.cpu_s()
@@ -186,7 +189,7 @@ SHAPES = {
 
 
 def report(columns: dict[str, dict[str, float]], topics: int, brokers: int) -> str:
-    """One line per figure, one column for each name server."""
+    """One line per figure, with one column for each name server."""
     rows = [
         [title, *(shape.format(found[key]) for found in columns.values())]
         for key, (title, shape) in SHAPES.items()

@@ -1,7 +1,7 @@
-"""Memory for the page cache, asked for before a run and not within it.
+"""Allocates memory for the page cache before a run instead of during it.
 
-The host of a virtual machine may hand over memory when it is touched first, and take it back when it is free.
-Here that made a page cost 11 us and not 1.5 us, more than all that a broker does for a message of 1 KiB.
+The host of a virtual machine may allocate memory at its first use, and take it back when it is free. On one
+machine a page then cost 11 us instead of 1.5 us, more than all work of a broker for a message of 1 KiB.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ TOUCH_MIB = 768
 
 
 class PageCache:
-    """Touches memory by writing a file and removing it before it goes to the disk.
+    """Allocates memory by writing a file, which is removed before it reaches the disk.
 
     Args:
-        mib: what is written each time unless another size is asked for.
+        mib: the default number of MiB to write.
 
     Attributes:
-        rates: what each writing achieved, MiB per second.
+        rates: the rate of each write in MiB per second.
     """
 
     def __init__(self, folder: Path, mib: int = TOUCH_MIB) -> None:
@@ -29,7 +29,7 @@ class PageCache:
         self.rates: list[float] = []
 
     def touch(self, mib: int | None = None) -> None:
-        """Write so many MiB and remove them."""
+        """Write this many MiB and remove them."""
         mib = mib or self._mib
         block = bytes(1 << 20)
         begin = time.monotonic()

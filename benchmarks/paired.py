@@ -1,10 +1,11 @@
-"""This working tree beside another one of OrbitMQ: what a change costs, on a machine that has other work too.
+"""This working tree beside another tree of OrbitMQ: measures the cost of a change, even on a machine with
+other load.
 
     python -m benchmarks.paired ../before [--rounds 15] [--seconds 0.5] [--load 1x1 --load pull] [--sync]
 
-Both brokers are up; while one is measured the other one stands still (SIGSTOP), and the order changes from
-round to round. Only the ratios within a round are compared: the median of them is printed with the quartiles
-around it. The other tree must be compiled (``python setup.py build_ext --inplace`` there).
+Both brokers run; while one is measured the other one is paused (SIGSTOP), and the order changes from round to
+round. Only the ratios within a round are compared: their median is printed with the quartiles. The other tree
+must be compiled (``python setup.py build_ext --inplace`` there).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ CASES = {
     "batch-1k": Case(mode="batch", window=4, body=1024),
     "pull": Case(mode="pull", window=4),
     "pull-1k": Case(mode="pull", window=4, body=1024),
-    # As a task of Spark reads.
+    # The reads of a Spark task.
     "pull-512k": Case(mode="pull", connections=1, window=8, body=1024, max_bytes=512 << 10),
     "sql": Case(mode="pull", window=4, sql=True),
 }
 
 
 class Side:
-    """A tree with a name server and a broker, which stands still unless it is measured."""
+    """A tree with a name server and a broker, which is paused unless it is measured."""
 
     def __init__(
         self, tree: Path, folder: Path, bench: Bench, *, durable: bool, cpus: set[int] | None
@@ -50,7 +51,7 @@ class Side:
         self._broker.pause()
 
     def once(self, case: Case) -> dict[str, Any]:
-        """One run of a load."""
+        """Run a load once."""
         self._broker.resume()
         run = self._bench.once(self._broker, case)
         self._broker.pause()
@@ -62,11 +63,11 @@ class Side:
 
 
 def compare(sides: Sequence[Side], case: Case, rounds: int) -> list[str]:
-    """A line of the table: this tree and the other one, and how they relate."""
+    """A line of the table: this tree, the other tree, and their ratio."""
     runs: list[list[dict[str, Any]]] = [[], []]
     for number in range(rounds):
         pair = {which: sides[which].once(case) for which in ((0, 1) if number % 2 else (1, 0))}
-        # A run in which the machine gave the broker no time at all says nothing.
+        # A run in which the broker got no CPU time is not usable.
         if all(run["ops"] for run in pair.values()):
             for which in (0, 1):
                 runs[which].append(pair[which])

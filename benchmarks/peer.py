@@ -1,9 +1,10 @@
 """`make bench-peer`: the same loads against OrbitMQ's broker and Apache RocketMQ's, side by side.
 
-Both run in one session on the same machine, in turn for every load, each with all processors; the other one
-is stopped (SIGSTOP) while one is measured, and which one begins changes from run to run. Before a load is
-measured it runs for 10 s on the JVM. Apache's broker comes from Maven Central, with a heap of 1 GiB. Then
-Apache's own benchmark programs do the same, and growth, pops, timers, our redrive and gRPC are measured.
+Both brokers run in one session on the same machine, in turn for every load, each with all processors; the
+other one is paused (SIGSTOP) while one is measured, and the one that begins changes from run to run. Before
+its measurement a load warms up the JVM for 10 s. Apache's broker comes from Maven Central and has a heap of 1
+GiB. Then Apache's own benchmark programs run against both, and growth, pops, timers, OrbitMQ's redrive and
+gRPC are measured.
 """
 
 from __future__ import annotations
@@ -78,27 +79,29 @@ class Side:
         self._broker.pause()
 
     def warm(self, case: Case) -> None:
-        """The load, unmeasured: its code on both ends is compiled and its pages are there."""
+        """Run a load without a measurement, so that code is compiled and pages are allocated on both
+        sides.
+        """
         self._broker.resume()
         self.bench.warm(self._broker, case, self._warmup_s)
         self._broker.pause()
 
     def once(self, case: Case) -> dict[str, Any]:
-        """One run of a load, while the other side stands still."""
+        """Run a load once, while the other side is paused."""
         self._broker.resume()
         run = self.bench.once(self._broker, case)
         self._broker.pause()
         return run
 
     def run_example(self, program: Callable[[Server, Server], Speed]) -> Speed:
-        """One of Apache's benchmark programs, while the other side stands still."""
+        """Run one of Apache's benchmark programs, while the other side is paused."""
         self._broker.resume()
         speed = program(self._name_server, self._broker)
         self._broker.pause()
         return speed
 
     def close(self) -> None:
-        """Note memory and threads, stop both servers, remove their data."""
+        """Record memory and threads, stop both servers, remove their data."""
         self.process["loaded_mb"] = self._broker.anonymous_mb()
         self.process["threads"] = self._broker.status("Threads")
         try:
@@ -110,12 +113,12 @@ class Side:
 
 
 def ratio(ours: float, theirs: float) -> str:
-    """How many times ours is theirs."""
+    """The ratio of OrbitMQ's figure to the peer's."""
     return f"{ours / theirs:.2f}" if theirs else "-"
 
 
 def compare(cases: list[Case], ours: list[Figure], theirs: list[Figure]) -> str:
-    """One line per load: rate, CPU and latencies of both, ratio ours/theirs."""
+    """One line per load: rate, CPU and latencies of both brokers, and the ratios ours/theirs."""
     headings = [
         "load",
         "ops/s ours",
@@ -167,7 +170,7 @@ def in_turn(sides: list[T], number: int) -> list[T]:
 
 
 def compare_examples(sides: list[Side], programs: Programs) -> tuple[str, dict[str, Any]]:
-    """Apache's own Producer and Consumer against both, in turn."""
+    """Apache's own Producer and Consumer against both brokers, in turn."""
     speeds: list[dict[str, Speed]] = [{} for _ in sides]
     for number, (title, program) in enumerate(
         (("Producer -w 64 -s 128", programs.producer), ("Consumer", programs.consumer))
@@ -179,7 +182,7 @@ def compare_examples(sides: list[Side], programs: Programs) -> tuple[str, dict[s
 
 
 def compare_loads(sides: list[Side], cases: list[Case], repeats: int) -> str:
-    """The project's own loads against both, in turn."""
+    """The project's own loads against both brokers, in turn."""
     for number, case in enumerate(cases):
         print(f"measuring {case.title}", flush=True)
         runs: dict[int, list[dict[str, Any]]] = {id(side): [] for side in sides}
@@ -194,7 +197,7 @@ def compare_loads(sides: list[Side], cases: list[Case], repeats: int) -> str:
 
 
 def compare_growth(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
-    """Many topics, records and connections at both, one after the other."""
+    """Many topics, records and connections at both brokers, one after the other."""
     topics = growth.SHORT_TOPICS if short else growth.PEER_TOPICS
     generator = Generator()
     print(f"measuring growth, {topics:,} topics", flush=True)
@@ -202,12 +205,14 @@ def compare_growth(folder: Path, classpath: str, *, short: bool) -> tuple[str, d
     return growth.compare(ours, theirs, topics), {"topics": topics, "ours": ours, "apache": theirs}
 
 
-# After the JVM has run the heaviest load for its warm-up, once for each way of replication.
+# These runs follow a warm-up of the JVM with the heaviest load, once for each way of replication.
 REPLICAS_EFFORT, REPLICAS_SHORT = Effort(1.0, 3.0, 2), Effort(0.5, 1.0, 1)
 
 
 def compare_replicas(folder: Path, classpath: str, *, short: bool) -> tuple[str, dict[str, Any]]:
-    """A master alone, with a slave, and with one that it waits for, at both, one after the other."""
+    """A master alone, with an asynchronous slave, and with a slave that each answer waits for; at both
+    systems, one after the other.
+    """
     generator = Generator()
     found = []
     for maker in (Ours(), Apache(classpath)):
@@ -218,7 +223,7 @@ def compare_replicas(folder: Path, classpath: str, *, short: bool) -> tuple[str,
 
 
 def about(effort: Effort, jvm_s: float, ours_s: float, *, short: bool) -> dict[str, Any]:
-    """On what, when and how all is measured."""
+    """The machine, the time and the method of the measurements."""
     taken = record(
         short=short, effort=asdict(effort), warmup_s={"ours": ours_s, "apache": jvm_s}, order="alternating"
     )
@@ -242,13 +247,13 @@ def head(content: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is measured.
+    """The measurements that the command line requests.
 
     Attributes:
         loads: the project's own loads, by flush mode (durable or not); a mode without any is left out.
-        examples: Apache's example programs.
-        rest: growth, pops, timers, the redrive and replicas.
-        grpc: what is measured over gRPC.
+        examples: whether to run Apache's example programs.
+        rest: whether to measure growth, pops, timers, the redrive and replicas.
+        grpc: the rows to measure over gRPC.
     """
 
     loads: dict[bool, list[Case]]
@@ -258,7 +263,7 @@ class Wanted:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Wanted:
-        """What the command line asks for."""
+        """The measurements that the command line requests."""
         if options.examples:
             return cls({False: []}, rest=False, grpc=())
         if options.grpc:
@@ -274,7 +279,7 @@ class Wanted:
 
 
 def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[str, dict[str, Any]]:
-    """Measure both in turn; returns the page and what is kept as JSON."""
+    """Measure both systems in turn; returns the page, and the content of the record."""
     generator = Generator()
     effort = Effort(0.5, 1.5, 2) if short else Effort(1.0, 4.0, 4)
     example_effort = example_programs.SHORT if short else example_programs.Effort()
@@ -325,15 +330,15 @@ def run(folder: Path, classpath: str, wanted: Wanted, *, short: bool) -> tuple[s
 
 
 def grpc_part(content: dict[str, Any]) -> str:
-    """What was measured over gRPC."""
+    """The page's part about gRPC."""
     return f"\n## gRPC, SYNC_FLUSH\n\n{grpc.text(content)}"
 
 
 def names_of_rows(text: str) -> list[str]:
-    """The rows that the command line names.
+    """The names of rows on the command line.
 
     Raises:
-        argparse.ArgumentTypeError: there is no such row.
+        argparse.ArgumentTypeError: a row does not exist.
     """
     names = text.split(",")
     if unknown := set(names) - set(grpc.NAMES):
@@ -365,7 +370,7 @@ def main() -> int:
     wanted = Wanted.of(options)
     if not wanted.loads and not wanted.grpc:
         parser.error(f"--loads {options.loads}: no load has that in its title")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit cleans up servers and folders
     try:
         classpath = apache_classpath()
     except PeerUnavailableError as error:

@@ -1,8 +1,9 @@
-"""Pop 32 and one batch acknowledgement: what a message costs the broker, ours beside Apache's.
+"""Pops of 32 messages and one batch acknowledgement: the broker's cost per message, OrbitMQ's beside
+Apache's.
 
-`python -m benchmarks.pop [--short]`. The same blocking client on both, in turn; the other broker is stopped
-meanwhile. The client is slower than either broker, so the broker's processor time counts, not the rate. Both
-flush asynchronously; before it is measured each broker runs the load, the JVM for 10 s.
+`python -m benchmarks.pop [--short]`. The same blocking client runs on both brokers, in turn; the other broker
+is stopped meanwhile. The client is slower than either broker, so the broker's CPU time counts, not the rate.
+Both flush asynchronously; the load first warms up each broker, the JVM for 10 s.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ INVISIBLE_MS = 60_000
 
 @dataclass
 class Cost:
-    """One run: messages popped and acknowledged, the client's seconds, and the broker's processor time.
+    """One run: messages popped and acknowledged, the client's seconds, and the broker's CPU time.
 
     Attributes:
-        measured_s: the seconds in which ``cpu_s`` was measured: the client's, and some after them.
+        measured_s: the duration of the measurement of ``cpu_s``: the client's seconds and some more.
     """
 
     messages: int
@@ -46,7 +47,7 @@ class Cost:
 
 
 def fill(client: Client, messages: int) -> None:
-    """Store messages in batches, queue after queue."""
+    """Store messages in batches, one queue after the other."""
     properties = b"TAGS\x01a"
     item = b"".join(
         number.to_bytes(4, "big")
@@ -62,7 +63,7 @@ def fill(client: Client, messages: int) -> None:
 
 
 def pop_and_acknowledge(client: Client) -> int:
-    """One pop, and one acknowledgement of what it gave; how many messages that was."""
+    """Pop once and acknowledge the messages with one request; returns their number."""
     fields = {
         "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(PER_POP),
         "invisibleTime": str(INVISIBLE_MS), "pollTime": "0", "bornTime": str(int(time.time() * 1000)),
@@ -97,7 +98,7 @@ def _entries(text: str) -> list[tuple[tuple[str, str], str]]:
 
 
 def run(server: Server, messages: int) -> Cost:
-    """Store so many messages, then pop them all; the seconds behind the last one belong to the cost."""
+    """Store this many messages, then pop them all; the CPU time of some seconds afterwards counts, too."""
     with Client(server.port, timeout_s=60) as client:
         fill(client, messages)
         time.sleep(1)
@@ -105,20 +106,20 @@ def run(server: Server, messages: int) -> Cost:
         while done < messages:
             done += pop_and_acknowledge(client)
         seconds = time.monotonic() - started
-        # Tables and check points are written some seconds later.
+        # Tables and checkpoints are written some seconds later.
         time.sleep(7)
         return Cost(done, seconds, server.cpu_s() - cpu, time.monotonic() - started)
 
 
 def idle_s(server: Server, seconds: float) -> float:
-    """Processor time of a broker that does nothing."""
+    """CPU time of an idle broker during this time."""
     cpu = server.cpu_s()
     time.sleep(seconds)
     return server.cpu_s() - cpu
 
 
 def measure(maker: Ours | Apache, folder: Path, *, short: bool) -> tuple[list[Cost], float]:
-    """The runs of one broker, and the processor time that it needs in a second when it does nothing."""
+    """The runs of one broker, and its CPU time per second while it is idle."""
     messages, rounds = (20_000, 2) if short else (100_000, 3)
     name_server = maker.name_server(folder / "ns")
     broker = maker.broker(folder / "broker", name_server.address, flushDiskType="ASYNC_FLUSH")
@@ -129,7 +130,7 @@ def measure(maker: Ours | Apache, folder: Path, *, short: bool) -> tuple[list[Co
         while time.monotonic() < warm_until:
             run_briefly(broker)
         costs = [run(broker, messages) for _ in range(rounds)]
-        # Behind the runs: a JVM that has just been warmed still compiles.
+        # Measured after the runs, since a JVM that has just been warmed up still compiles.
         return costs, idle_s(broker, 10) / 10
     finally:
         broker.kill()
@@ -137,7 +138,7 @@ def measure(maker: Ours | Apache, folder: Path, *, short: bool) -> tuple[list[Co
 
 
 def compare(makers: list[Ours | Apache], folder: Path, *, short: bool) -> str:
-    """One line for each broker; the runs are kept as a record of their own."""
+    """One line for each broker; the runs are written to a record of their own."""
     rows, content = [], {}
     for maker in makers:
         print(f"measuring pop and batch acknowledgement, {maker.title}", flush=True)
@@ -168,7 +169,7 @@ def main() -> int:
 
 
 def run_briefly(server: Server) -> None:
-    """The load for the warm-up."""
+    """Run the load briefly, as a warm-up."""
     with Client(server.port, timeout_s=60) as client:
         fill(client, 5000)
         while pop_and_acknowledge(client):

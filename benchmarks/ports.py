@@ -1,4 +1,4 @@
-"""Consecutive ports for servers that are killed and started again: nobody else gets them meanwhile."""
+"""Consecutive ports for servers that are killed and started again: no other process gets them meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import socket
 
 from orbitmq.runtime import ports as system
 
-# Below the range that the kernel hands out, and apart from those of `orbitmq up` and of the tests' clusters.
+# Below the range from which the kernel assigns ports, and apart from the ports of `orbitmq up` and of the
+# tests' clusters.
 _PORTS = range(12_000, 20_000)
 
 
@@ -18,10 +19,10 @@ class PortsTakenError(Exception):
 
 
 def free_ports(count: int = 1) -> int:
-    """The first of ``count`` consecutive ports that nobody uses, claimed by this process until it ends.
+    """The first of ``count`` consecutive unused ports, which this process claims until it ends.
 
     Raises:
-        PortsTakenError: there are none.
+        PortsTakenError: no consecutive ports are left.
     """
     last = _PORTS.stop - count
     begin = _PORTS.start + os.getpid() * 16 % (last - _PORTS.start)
@@ -32,7 +33,7 @@ def free_ports(count: int = 1) -> int:
 
 
 def claim(ports: range) -> bool:
-    """Claim ports. False: one of them is claimed already, by this process or another, or is in use."""
+    """Claim ports. False if one of them is in use, or is claimed by this or another process."""
     return _unused(ports) and system.claim(ports)
 
 

@@ -1,4 +1,4 @@
-"""What the processes of a session use: CPU time and memory, read from /proc."""
+"""CPU time and memory of the processes of a session, read from /proc."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAMPLE_S = 0.2
 
 
 def _stat(pid: str) -> list[str]:
-    """The fields of /proc/PID/stat behind the name; empty when the process is gone."""
+    """The fields of /proc/PID/stat after the name; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -29,13 +29,13 @@ def session_members(session: int) -> Iterator[tuple[str, list[str]]]:
 
 
 def session_cpu_s(session: int) -> float:
-    """User and system time of a session's processes, ended ones that were waited for included."""
+    """User and system time of a session's processes, including ended processes that were waited for."""
     ticks = sum(sum(map(int, fields[11:15])) for _, fields in session_members(session))
     return ticks / TICKS
 
 
 def session_rss_mb(session: int) -> float:
-    """Memory of a session's processes of their own, without files and what they share by forking."""
+    """The anonymous memory of a session's processes, without files and pages shared by forking."""
     total = 0
     for pid, _ in session_members(session):
         try:
@@ -47,14 +47,14 @@ def session_rss_mb(session: int) -> float:
 
 
 def machine_cpu_s() -> float:
-    """What all processors have worked so far."""
+    """The CPU time that all processors have spent so far."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _idle, _wait, irq, soft = map(int, fields[:7])
     return (user + nice + system + irq + soft) / TICKS
 
 
 class MemoryWatch:
-    """The most memory of a session while it is open."""
+    """Records the most memory of a session while the watch is open."""
 
     def __init__(self, session: int) -> None:
         self.peak_mb = 0.0

@@ -1,4 +1,4 @@
-"""A broker killed at full rate: how long its next start takes until it answers a pull."""
+"""A broker killed at full rate: the time from its next start to its answer to a pull."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from benchmarks.servers import Apache, Ours
 TOPIC = "recovery"
 LOAD_S = 8.0
 SHORTEST_S = 0.01
-"""Two starts differ by that much anyway."""
+"""Two starts differ by this much in any case."""
 
 
 def measure(maker: Ours | Apache, generator: Generator, folder: Path) -> dict[str, float]:
-    """Fill one topic for :data:`LOAD_S` as fast as it goes, kill, start, pull.
+    """Fill one topic at full rate for :data:`LOAD_S`, kill the broker, start it, pull.
 
-    Records are counted after the restart: what was not on the disk yet was in the page cache, which a killed
-    process leaves to the kernel. The rate leaves out what a start without records takes.
+    Records are counted after the restart: records that were not on the disk yet were in the page cache, which
+    survives a killed process. The rate leaves out the time of a start without records.
     """
     name_server = maker.name_server(folder)
     with contextlib.ExitStack() as running:

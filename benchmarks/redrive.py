@@ -1,6 +1,7 @@
-"""Dead letters sent again: how fast, what each costs the broker, and how well a rate is kept.
+"""Dead letters sent again: the rate, the broker's cost for each, and how well a given rate is kept.
 
-`python -m benchmarks.redrive [--messages 200000]`; a part of `make bench-peer`. Apache has no such job.
+`python -m benchmarks.redrive [--messages 200000]`; a part of `make bench-peer`. Apache's broker has no
+redrive.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MESSAGES, SHORT_MESSAGES = 200_000, 40_000
 RATE = 5_000
 BODY = b"x" * 128
 PER_BATCH = 500
-# What a dead letter of a pop or a pull carries.
+# The properties of a dead letter from a pop or a pull.
 PROPERTIES = {
     "DLQ_ORIGIN_TOPIC": TOPIC, "DLQ_ORIGIN_MESSAGE_ID": "7F00000100002A9F0000000000000000",
     "RETRY_TOPIC": TOPIC, "ORIGIN_MESSAGE_ID": "7F00000100002A9F0000000000000000", "TAGS": "paid",
@@ -33,7 +34,7 @@ PROPERTIES = {
 
 
 def compare(folder: Path, messages: int) -> tuple[str, dict[str, Any]]:
-    """The page's table, and what is kept."""
+    """The page's table, and the content of the record."""
     print(f"measuring a redrive of {messages:,}", flush=True)
     maker = Ours()
     name_server = maker.name_server(folder)

@@ -1,4 +1,4 @@
-"""A blocking client of thirty lines, independent of the product, to prepare and inspect what is measured."""
+"""A small blocking client, independent of OrbitMQ's, for preparing and inspecting measured servers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Client:
 
     Args:
         port: TCP port on the loopback address.
-        timeout_s: for connecting and for each answer.
+        timeout_s: time limit of the connect and of each answer.
     """
 
     def __init__(self, port: int, *, timeout_s: float = 10.0) -> None:
@@ -57,7 +57,7 @@ class Client:
         self._socket.close()
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Answer:
-        """Send one request with a JSON header and wait for its answer, whatever its code."""
+        """Send one request with a JSON header and wait for its answer, whatever the answer's code."""
         self._opaque += 1
         header = json.dumps(
             {
@@ -87,7 +87,7 @@ class Client:
         return answer
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic on this broker with that many read and write queues."""
+        """Create a topic on this broker with this many read and write queues."""
         fields = {
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -101,7 +101,7 @@ class Client:
         self.request(UPDATE_AND_CREATE_TOPIC, fields)
 
     def create_group(self, group: str) -> None:
-        """Make a consumer group on this broker."""
+        """Create a consumer group on this broker."""
         body = {
             "groupName": group,
             "consumeEnable": True,
@@ -116,12 +116,12 @@ class Client:
         self.request(UPDATE_AND_CREATE_GROUP, body=json.dumps(body).encode())
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """One past the last message of a queue."""
+        """The offset after the last message of a queue."""
         answer = self.request(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue_id)})
         return int(answer.ext["offset"])
 
     def subscribe_by_sql(self, group: str, topic: str, expression: str) -> None:
-        """Be a member of a group with an SQL92 subscription, as long as this connection lasts."""
+        """Join a group with an SQL92 subscription, for as long as this connection lasts."""
         data = {
             "topic": topic,
             "subString": expression,

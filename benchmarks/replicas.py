@@ -1,4 +1,6 @@
-"""What a slave costs: a master alone, with a slave that copies, and with one that every answer waits for."""
+"""The costs of a slave: a master alone, with an asynchronous slave, and with a slave that each answer waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ GET_BROKER_HA_STATUS = 907
 BROKERS = 2
 COPY_BYTES = 1 << 30
 COPY_RATE = 5000
-# Of the time that the copy takes.
+# The measured part of the time that the copy takes, in seconds.
 COPY_WINDOW_S = 8.0
 SAMPLE_S = 0.02
 TURNS, TURNS_WITHOUT_GOAL = 5, 3
@@ -62,7 +64,7 @@ def cases(*, durable: bool, short: bool) -> list[Case]:
 
 @dataclass
 class Replicated:
-    """One case in one mode. Lags are bytes that the slave did not have, seen each 20 ms."""
+    """One case in one mode. Lags are bytes that the slave lacked, sampled every 20 ms."""
 
     mode: str
     case: Case
@@ -72,7 +74,7 @@ class Replicated:
     lag_max: float
 
     def row(self) -> list[str]:
-        """The cells of a table; lags as time at the measured rate."""
+        """The cells of a table line; lags are converted into time at the measured rate."""
         figure = self.figure
         return [
             figure.title, self.mode, f"{figure.rate:,.0f}", f"{figure.cpu_us:.2f}",
@@ -82,26 +84,28 @@ class Replicated:
         ]  # fmt: skip
 
     def lag_time(self, lag: float) -> str:
-        """A lag as the time in which so much was written."""
+        """A lag as the time in which this many bytes were written."""
         return "" if self.mode == "alone" else microseconds(self.lag_us(lag))
 
     def lag_us(self, lag: float) -> float:
-        """A lag as microseconds at the measured rate."""
+        """A lag in microseconds at the measured rate."""
         return lag / (max(1.0, self.figure.rate) * (self.case.body + RECORD_BYTES) / 1e6)
 
 
-# Of the rate with an asynchronous slave, when every answer waits for it; and how much more CPU of the master.
+# Limits if every answer waits for the slave: the least share of the rate with an asynchronous slave, and the
+# most CPU of the master in relation to it.
 QUORUM_RATE, QUORUM_CPU = 0.85, 1.3
-# What it may add to one send at a time.
+# The most time that the wait may add to one send at a time.
 QUORUM_P50_ASYNC_US, QUORUM_P50_SYNC_US = 100, 150
-# With an asynchronous slave: the master's CPU against alone, the slave's for a send, the longest lag.
+# Limits with an asynchronous slave: the master's CPU in relation to a master alone, the slave's CPU per send,
+# the longest lag.
 SLAVE_MASTER_CPU, SLAVE_CPU_US, SLAVE_LAG_US = 1.1, 2.0, 100_000
-# What a record of the log has besides its body.
+# The size of a log record in addition to its body.
 RECORD_BYTES = 150
 
 
 class _Lag:
-    """Asks the master again and again how far its slave is behind."""
+    """Requests the lag of a slave from its master again and again."""
 
     def __init__(self, master: Server) -> None:
         self._master = master
@@ -124,7 +128,7 @@ class _Lag:
 
 
 def followers(client: Client) -> list[dict[str, Any]]:
-    """The slaves of a master, as it sees them."""
+    """The slaves of a master, by the master's answer."""
     try:
         found: list[dict[str, Any]] = json.loads(client.request(GET_BROKER_HA_STATUS).body)[
             "haConnectionInfo"
@@ -144,7 +148,9 @@ def group(
     cpus: set[int] | None,
     fill: Callable[[Server], object] = lambda _master: None,
 ) -> Iterator[tuple[Server, Server | None]]:
-    """A master, and its slave unless it is alone; linked. ``fill`` is called before the slave starts."""
+    """A linked group of a master and, unless it is alone, a slave. ``fill`` is called before the slave
+    starts.
+    """
     running: list[Server] = []
     flush = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
     try:
@@ -185,7 +191,7 @@ def _linked(master: Server) -> None:
 
 @dataclass
 class _Side:
-    """A running group in one mode, and what was measured of a case in its turns."""
+    """A running group in one mode, and the results of a case's turns."""
 
     mode: str
     master: Server
@@ -199,7 +205,7 @@ class _Side:
         if self.slave is None:
             self.runs.append(bench.once(self.master, case))
             return
-        _caught_up(self.master, self.slave)  # what was sent before is no lag of this load
+        _caught_up(self.master, self.slave)  # earlier sends must not count as the lag of this load
         sent, cpu = _stored(self.master), self.slave.cpu_s()
         with _Lag(self.master) as lag:
             self.runs.append(bench.once(self.master, case))
@@ -209,7 +215,7 @@ class _Side:
         self.lags += lag.samples
 
     def result(self, case: Case) -> Replicated:
-        """The medians of the turns, and the longest lag; the next case begins without them."""
+        """The medians of the turns, and the longest lag; clears them for the next case."""
         cpu, lags = self.slave_cpu_us or [0.0], self.lags or [0]
         found = Replicated(
             self.mode,
@@ -224,10 +230,10 @@ class _Side:
 
 
 def in_turns(bench: Bench, sides: Sequence[_Side], case: Case) -> list[Replicated]:
-    """Measure one case in all modes, one after the other, again and again and in swapped order.
+    """Measure one case in all modes, in several turns with alternating order.
 
-    A mode whose turns all came at one time would be measured with what memory the host had for it then. Loads
-    that no goal is about get fewer turns.
+    If all turns of a mode came one after the other, its figures would depend on the memory that the host had
+    at that time. Loads without a goal get fewer turns.
     """
     turns = bench.effort.repeats if _has_goal(case) else min(bench.effort.repeats, TURNS_WITHOUT_GOAL)
     for number in range(turns):
@@ -237,18 +243,18 @@ def in_turns(bench: Bench, sides: Sequence[_Side], case: Case) -> list[Replicate
 
 
 def _make_topic(master: Server) -> None:
-    """The topic of the loads."""
+    """Create the topic of the loads."""
     with Client(master.port, timeout_s=30) as client:
         client.create_topic("bench", QUEUES)
 
 
 def _has_goal(case: Case) -> bool:
-    """Whether :func:`missed` judges the load."""
+    """Whether :func:`missed` judges this load."""
     return case.connections == 1 or (case.window > 1 and case.body == 1024)
 
 
 def _stored(broker: Server) -> int:
-    """How many messages of the load it has."""
+    """Number of the load's messages at a broker."""
     with Client(broker.port, timeout_s=30) as client:
         return sum(client.max_offset("bench", queue) for queue in range(QUEUES))
 
@@ -270,10 +276,10 @@ def measure(
     cpus: set[int] | None = None,
     effort: Effort | None = None,
 ) -> tuple[str, list[Replicated]]:
-    """All modes and loads; the table, and what is in it. The groups of all modes run side by side; those that
-    are not measured just now are idle.
+    """Measure all modes and loads; returns the table and its content. The groups of all modes run at the same
+    time; those that are not being measured are idle.
 
-    A JVM runs the last load for its ``warmup_s`` first, in each mode.
+    A JVM first runs the last load for its ``warmup_s``, in each mode.
     """
     bench = Bench(
         generator, effort or Effort(0.3, 1.0, 1 if short else TURNS), PageCache(folder, BROKERS * TOUCH_MIB)
@@ -300,7 +306,7 @@ def measure(
 def copying(
     maker: Ours | Apache, generator: Generator, folder: Path, *, short: bool, cpus: set[int] | None = None
 ) -> str:
-    """What senders at a moderate rate notice of a fresh slave that copies a large log."""
+    """The effect of a new slave that copies a large log on senders at a moderate rate."""
     bench = Bench(generator, Effort(0.2, 1.0 if short else COPY_WINDOW_S, 1))
     case = Case(rate=COPY_RATE, body=1024)
     wanted = COPY_BYTES // (8 if short else 1)
@@ -312,9 +318,9 @@ def copying(
             generator.run(
                 "batch", port=master.port, topic="bench", body=1024, warmup=0, ops=4000, duration=60
             )
-        os.sync()  # what the filling wrote is no load of the measured time
+        os.sync()  # the writes of the filling must not fall into the measured time
         quiet.append(bench.measure(master, case))
-        PageCache(folder).touch(wanted >> 20)  # for the copy
+        PageCache(folder).touch(wanted >> 20)  # memory for the copy
 
     with group(maker, folder / "copy", "+ slave", durable=False, cpus=cpus, fill=fill) as (master, slave):
         assert slave is not None
@@ -332,14 +338,14 @@ def copying(
 
 
 def log_end(broker: Server) -> int:
-    """Where its log ends."""
+    """The end offset of a broker's log."""
     with Client(broker.port) as client:
         table_of = json.loads(client.request(GET_BROKER_RUNTIME_INFO).body)["table"]
     return int(table_of["commitLogMaxOffset"])
 
 
 def missed(found: Sequence[Replicated]) -> list[Miss]:
-    """Where a slave costs more than the goals say; rates and CPU are judged with the heaviest load."""
+    """The costs of a slave that exceed the goals; rates and CPU are judged with the heaviest load."""
     by_mode = {(one.mode, one.figure.title): one for one in found}
     misses = []
     for (mode, title), one in by_mode.items():
@@ -379,7 +385,7 @@ BESIDE_HEADINGS = [
 
 
 def beside(ours: Sequence[Replicated], theirs: Sequence[Replicated]) -> str:
-    """One line for each load and mode: both systems."""
+    """One line for each load and mode, with both systems."""
     rows = []
     for a, b in zip(ours, theirs, strict=True):
         both = (a.figure, b.figure)

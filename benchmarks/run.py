@@ -1,7 +1,7 @@
 """`make bench`: OrbitMQ's broker on this machine, measured by a compiled load generator.
 
 Prints messages/s, the broker's CPU per operation and latencies beside the project's targets; compiled and
-uncompiled, durable and not, with start time and memory. Keeps them in benchmarks/results/.
+uncompiled, durable and not, with start time and memory. Writes them to benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEADINGS = ["load", "ops/s", "messages/s", "CPU us/op", "p50", "p99", "p99.9", "
 
 
 def send_cases(*, durable: bool, short: bool) -> list[Case]:
-    """The saturating loads for one flush mode, but the durable one with one send in flight."""
+    """The saturating loads of one flush mode; for SYNC_FLUSH without the load with one send in flight."""
     many = Target(rate_min=60_000 if durable else 80_000, cpu_us_max=None if durable else 12)
     large = Target() if durable else Target(rate_min=200_000, cpu_us_max=5)
     alone = [] if durable else [Case(connections=1, window=1, target=Target(p50_us_max=100))]
@@ -75,7 +75,7 @@ def pull_cases(*, short: bool) -> list[Case]:
 
 
 def paced_cases(*, durable: bool, short: bool) -> list[Case]:
-    """Moderate fixed rates: what a single message waits when nothing is saturated."""
+    """Loads at moderate fixed rates, which show the latency of a message when nothing is saturated."""
     rates = PACED_RATES[1:2] if short else PACED_RATES
     goal = Target(p99_us_max=1_000, p999_us_max=5_000)
     cases = []
@@ -93,7 +93,7 @@ class Row:
 
 
 class Report:
-    """Collects rows by section, prints each when it is measured."""
+    """Collects rows by section, and prints each as soon as it is measured."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -120,9 +120,9 @@ class Report:
 
 
 def judged(target: Target, take: Callable[[], Figure]) -> Figure:
-    """Measure; a figure twice as bad as its target is taken again, and the best one counts.
+    """Measure a figure; one that is twice as bad as its target is measured again, and the best one counts.
 
-    So a host that stands still for a moment does not fail a run, and a change that made us slow does.
+    This way a host that stalls for a moment does not fail a run, while a change that makes OrbitMQ slow does.
     """
     figure = take()
     for _ in range(RETAKES):
@@ -140,7 +140,7 @@ def cells(figure: Figure, target: str, met: str) -> list[str]:
 
 
 class Session:
-    """One whole run: where servers are pinned, how long cases last, what was found."""
+    """One whole run: the processors of the servers, the durations of the cases, the results."""
 
     def __init__(self, *, short: bool, folder: Path) -> None:
         available = sorted(os.sched_getaffinity(0))
@@ -167,14 +167,18 @@ class Session:
         return name_server, broker
 
     def device_flush_us(self, seconds: float) -> dict[str, float]:
-        """Latency of writing 4 KiB to a preallocated file and fdatasync, where brokers run, without one."""
+        """Latency of writing 4 KiB to a preallocated file with fdatasync, in the folder of the brokers' data,
+        without a broker.
+        """
         generator = Generator(self.server_cpus)
         outcome = generator.run("sync", file=self.folder / "device", body=4096, duration=seconds)
         latency: dict[str, float] = outcome["latency_us"]
         return latency
 
     def durable_alone(self, server: Server) -> list[Row]:
-        """One durable send in flight, in turn with the device alone, whose speed changes by the minute."""
+        """One durable send in flight, in turn with the device alone, whose speed changes from minute to
+        minute.
+        """
         case = Case(connections=1, window=1, durable=True)
         pause_s = self.bench.effort.duration_s / 2
         device, figures = [], []
@@ -191,22 +195,24 @@ class Session:
         return [Row(case, figure), Row(replace(case, target=Target(p50_us_max=p50 + 100)), long)]
 
     def measure(self, server: Server, cases: list[Case]) -> Iterable[Row]:
-        """For each case the medians of its short runs, and one long run, on which its target is judged."""
+        """For each case, the medians of its short runs, and one long run that is judged by the target."""
         for case in cases:
             yield Row(replace(case, target=Target()), self.bench.measure(server, case))
             yield Row(case, judged(case.target, partial(self.bench.measure_long, server, case)))
 
     def flush_mode(self, *, durable: bool) -> None:
-        """All loads on the compiled broker in one flush mode; memory before and after."""
+        """Run all loads on the compiled broker in one flush mode; measure its memory before and after."""
         mode = "SYNC_FLUSH" if durable else "ASYNC_FLUSH"
         name_server, broker = self.broker(mode, durable=durable)
         try:
             idle = broker.anonymous_mb()
             self.bench.prepare(broker)
-            # Pulls first: sends write tens of gigabytes, and on a full disk the oldest messages are deleted.
+            # Pulls come first: sends write tens of gigabytes, and on a full disk the oldest messages are
+            # deleted.
             pulls = [] if durable else pull_cases(short=self.short)
             cases = pulls + send_cases(durable=durable, short=self.short)
-            # Before anything saturates it: millions of messages leave files that are still being written out.
+            # Paced loads come before the saturating ones, whose millions of messages leave files that are
+            # still being written out.
             self.report.section(f"{mode}, paced", self.paced(broker, durable=durable))
             alone = self.durable_alone(broker) if durable else []
             rows = itertools.chain(alone, self.measure(broker, cases))
@@ -251,7 +257,7 @@ class Session:
             shutil.rmtree(self.folder / "uncompiled")
 
     def growth(self) -> None:
-        """Many topics, records and connections; here every server has all processors."""
+        """Measure many topics, records and connections; here every server has all processors."""
         topics = growth.SHORT_TOPICS if self.short else growth.FULL_TOPICS
         found = growth.measure(Ours(), Generator(), self.folder, topics)
         text, missed = growth.report(found, topics)
@@ -260,7 +266,7 @@ class Session:
         self.report.missed += missed
 
     def replicas(self) -> None:
-        """What a slave costs; master and slave share the processor of the brokers."""
+        """Measure the costs of a slave; master and slave share the brokers' processor."""
         text, found = replicas.measure(
             Ours(), self.generator, self.folder, short=self.short, cpus=self.server_cpus
         )

@@ -1,6 +1,6 @@
-"""Starting, watching and stopping the servers that benchmarks and interoperability tests talk to.
+"""Starts, watches and stops the servers for benchmarks and interoperability tests.
 
-Ours and Apache's take the same configuration keys, so one function makes both configurations.
+OrbitMQ's and Apache's servers have the same configuration keys, so one function builds both configurations.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "pom.xml"
 PEER_VERSION = "5.5.0"
 OLD_PEER_VERSION = "4.9.7"
-"""The newest 4.9 whose broker is published at Maven Central."""
+"""The newest 4.9 version whose broker is published on Maven Central."""
 PROGRAM_HEAP_MB = 512
-"""Of Apache's client programs."""
+"""The heap of Apache's client programs."""
 ROUTE_POLL_S = 0.1
-# The longest that a busy machine takes to stop a process.
+# The longest time that a busy machine takes to pause a process.
 STOPPED_WITHIN_S = 5.0
 
-# The broker unmaps its files through internals of the JDK, which have to be opened to it.
+# The broker unmaps its files through internal classes of the JDK, which have to be opened to it.
 _JAVA_OPENINGS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -41,11 +41,11 @@ _JAVA_OPENINGS = (
 
 
 class PeerUnavailableError(Exception):
-    """Apache RocketMQ cannot be run here: no Java, no Maven, or no Maven Central. Says which."""
+    """Apache RocketMQ cannot run here: Java, Maven or Maven Central is missing, as the text says."""
 
 
 def left_out(what: str) -> None:
-    """Print what is left out of a run.
+    """Print a note about a part that is left out of a run.
 
     Raises:
         SystemExit: ``ORBITMQ_CI`` is set, so an incomplete run fails.
@@ -56,11 +56,11 @@ def left_out(what: str) -> None:
 
 
 class ServerError(Exception):
-    """A server did not start or did not stop. Carries the end of its output."""
+    """A server did not start or stop in time. The text has the end of its output."""
 
 
 class Process(Protocol):
-    """What a server needs of :class:`subprocess.Popen`."""
+    """The part of :class:`subprocess.Popen` that a server needs."""
 
     pid: int
     returncode: int | None
@@ -79,10 +79,10 @@ class Server:
     """A running server process.
 
     Attributes:
-        port: where it serves remoting requests on the loopback address.
-        started_at: when its process was started, by time.monotonic().
-        accepted_s: from then to the first connection that it accepted, in seconds.
-        ready_s: from then to the first successful answer, in seconds.
+        port: its port for remoting requests on the loopback address.
+        started_at: the start of its process, by time.monotonic().
+        accepted_s: seconds from then to the first accepted connection.
+        ready_s: seconds from then to the first successful answer.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def status(self, key: str) -> int:
-        """A number of /proc/PID/status, such as RssAnon (in KiB) or Threads."""
+        """A number from /proc/PID/status, such as RssAnon (in KiB) or Threads."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             name, _, value = line.partition(":")
             if name == key:
@@ -116,17 +116,18 @@ class Server:
         raise KeyError(key)
 
     def anonymous_mb(self) -> float:
-        """Memory of its own, without mapped files, in MiB."""
+        """The anonymous memory of the process, without mapped files, in MiB."""
         return self.status("RssAnon") / 1024
 
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def pause(self) -> None:
-        """Keep it from running while another server is measured, or for a test; returns when it stands still.
+        """Pause the server while another one is measured, or for a test; returns when all its threads are
+        stopped.
 
         Raises:
-            ServerError: it goes on.
+            ServerError: it does not stop in time.
         """
         self.process.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOPPED_WITHIN_S
@@ -136,9 +137,11 @@ class Server:
             time.sleep(0.001)
 
     def _stands_still(self) -> bool:
-        """Whether all threads are stopped: on a busy machine some go on until the signal has been taken."""
+        """Whether all threads are stopped: on a busy machine some run on until they have received the
+        signal.
+        """
         for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
                 if stat.read_text().rpartition(") ")[2][0] not in "TtZX":
                     return False
         return True
@@ -147,12 +150,14 @@ class Server:
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Kill the server with SIGKILL, like a crash."""
         self.process.kill()
         self.process.wait()
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """SIGTERM and wait; a server that does not end in time is killed and reported as an error."""
+        """Stop the server with SIGTERM and wait; one that does not end in time is killed and reported as an
+        error.
+        """
         if self.process.poll() is not None:
             return
         started = time.monotonic()
@@ -171,7 +176,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def child_settings(cpus: set[int] | None = None) -> None:
-    """For `preexec_fn`: the new process dies with us, and keeps to these processors if any are given."""
+    """For `preexec_fn`: the new process dies with this one, and uses only these processors if any are
+    given.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if cpus:
         os.sched_setaffinity(0, cpus)
@@ -191,11 +198,11 @@ def start(
     """Start a server process and wait until it answers.
 
     Args:
-        probe: request code whose successful answer shows that it serves; None to wait for nothing.
-        cpus: the processors that it may use; all when None.
+        probe: request code whose successful answer shows that the server serves; None for no wait.
+        cpus: the processors for it; None for all.
 
     Raises:
-        ServerError: it ended or gave no answer within `timeout_s`.
+        ServerError: the server ended, or did not answer within `timeout_s`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}.log"
@@ -218,14 +225,14 @@ def start(
 
 
 def stop_paused(*servers: Server) -> None:
-    """Stop servers in this order; some may stand still."""
+    """Stop servers in this order, including paused ones."""
     for server in servers:
         server.resume()
         server.stop()
 
 
 def _wait(server: Server, probe: int, timeout_s: float) -> None:
-    """Until it answers the probe with success."""
+    """Wait until the server answers the probe with success."""
     heartbeat = b'{"clientID":"probe","consumerDataSet":[],"producerDataSet":[]}'
     while not server.ready_s:
         try:
@@ -272,7 +279,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 
 
 def _write_logging(folder: Path) -> None:
-    """Log settings, without which the programs of 4.9 do not start."""
+    """Write the log settings without which the programs of 4.9 do not start."""
     folder.mkdir(parents=True, exist_ok=True)
     for program in ("namesrv", "broker", "tools"):
         (folder / f"logback_{program}.xml").write_text('<configuration><root level="OFF"/></configuration>\n')
@@ -284,7 +291,7 @@ class Ours:
 
     title: str = "OrbitMQ"
     warmup_s: float = 2.0
-    """How long a load runs before it is measured."""
+    """How long a load runs before its measurement."""
     env: Mapping[str, str] = field(default_factory=dict)
 
     def name_server(
@@ -310,7 +317,7 @@ class Ours:
     ) -> Server:
         port = port or free_ports(5) + 2
         probe = HEART_BEAT if wait else None
-        # Port 8081 is for one broker of a machine; gRPC clients find this one at its own port.
+        # Port 8081 is for one broker per machine; gRPC clients find this broker at its own port.
         settings = {"grpcServerPort": "0", **more}
         properties = broker_properties(port, store or folder / "store", name_server, name=name, **settings)
         conf = write_properties(folder / f"{name}.conf", properties)
@@ -326,19 +333,19 @@ class Ours:
 
 @dataclass(frozen=True)
 class Apache:
-    """Starts Apache RocketMQ's servers out of jars fetched from Maven Central.
+    """Starts Apache RocketMQ's servers from jars of Maven Central.
 
     Args:
-        classpath: of its jars, see :func:`apache_classpath`.
-        heap_mb: for the broker; the name server takes a quarter of it.
-        version: of the jars.
+        classpath: the class path of the jars, see :func:`apache_classpath`.
+        heap_mb: the broker's heap; the name server gets a quarter of it.
+        version: the version of the jars.
     """
 
     classpath: str
     heap_mb: int = 1024
     version: str = PEER_VERSION
     warmup_s: float = 10.0
-    """How long a load runs before it is measured: a JVM compiles its way during it."""
+    """How long a load runs before its measurement: in this time the JVM compiles its code."""
 
     @property
     def title(self) -> str:
@@ -374,7 +381,7 @@ class Apache:
         return start(f"apache-{name}", command, port, folder, probe, cpus=cpus)
 
     def java(self, folder: Path, heap_mb: int) -> list[str]:
-        """The start of a command line for one of its programs; logs and home go into `folder`."""
+        """The start of a command line for one of its programs; logs and home directory are in `folder`."""
         if self.version.startswith("4."):
             _write_logging(folder / "conf")
         return [
@@ -404,10 +411,10 @@ def apache_classpath(version: str = PEER_VERSION) -> str:
 def classpath(name: str, pom: Path, *arguments: str) -> str:
     """Fetch the jars that a POM names from Maven Central and return their class path.
 
-    The answer is kept in `build/`, so that only the first call on a machine asks Maven.
+    The result is stored in `build/`, so that only the first call on a machine runs Maven.
 
     Raises:
-        PeerUnavailableError: Java, Maven or Maven Central cannot be reached.
+        PeerUnavailableError: Java or Maven is missing, or Maven Central cannot be reached.
     """
     kept = ROOT / "build" / f"{name}.classpath"
     if kept.exists() and all(Path(jar).exists() for jar in kept.read_text().split(":")):
@@ -419,7 +426,7 @@ def classpath(name: str, pom: Path, *arguments: str) -> str:
     try:
         subprocess.run(["java", "-version"], capture_output=True, check=True, timeout=30)
         done = subprocess.run(command, capture_output=True, check=False, timeout=600)
-        if done.returncode:  # -U: Maven remembers a failed download and does not try it again by itself
+        if done.returncode:  # -U: Maven remembers a failed download and does not repeat it otherwise
             subprocess.run([*command, "-U"], capture_output=True, check=True, timeout=600)
     except FileNotFoundError as error:
         raise PeerUnavailableError(f"no {error.filename} on this machine") from None
@@ -433,11 +440,11 @@ def classpath(name: str, pom: Path, *arguments: str) -> str:
 
 
 def java_program(name: str, folder: Path) -> list[str]:
-    """The command of one of our programs for Apache's Java client, compiled into ``folder``.
+    """The command of one of OrbitMQ's programs for Apache's Java client, compiled into ``folder``.
 
     Raises:
-        PeerUnavailableError: there is no Java, no compiler for it or no Maven Central.
-        ServerError: it does not compile.
+        PeerUnavailableError: Java, its compiler or Maven Central is missing.
+        ServerError: the program does not compile.
     """
     jars = apache_classpath()
     classes = folder / "classes"
@@ -453,7 +460,7 @@ def java_program(name: str, folder: Path) -> list[str]:
 
 
 def wait_for_route(name_server: Server, topic: str, timeout_s: float = 60.0) -> None:
-    """Wait until clients find the broker: one that stood still must register first."""
+    """Wait until the topic's route names a broker: a broker that was paused has to register first."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:

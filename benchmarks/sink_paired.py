@@ -1,9 +1,9 @@
-"""The writer of Spark's sink in this tree beside another tree's: what a row costs the writer and the broker.
+"""The writer of Spark's sink in this tree beside another tree's: the writer's and the broker's cost per row.
 
     python -m benchmarks.sink_paired ../before [--rounds 6] [--rows 200000] [--body 1024] [--exactly-once]
 
-As `paired`: both brokers are up, one stands still while the other is measured, the order changes from round
-to round, and only the ratios within a round are compared. Two writers send the rows. The other tree must be
+As in `paired`, both brokers run, one is paused while the other is measured, the order changes from round to
+round, and only the ratios within a round are compared. Two writers send the rows. The other tree must be
 compiled.
 """
 
@@ -25,12 +25,12 @@ from benchmarks.servers import ROOT, Ours
 
 TOPIC = "sink"
 WRITERS = 2
-# Of a message beside its body, with index and consume queue.
+# The stored size of a message in addition to its body, with index and consume queue.
 MORE_BYTES = 300
 
 
 class Side:
-    """A tree with a name server and a broker, which stands still unless it is measured."""
+    """A tree with a name server and a broker, which is paused unless it is measured."""
 
     def __init__(self, tree: Path, folder: Path, options: argparse.Namespace) -> None:
         self._options = options
@@ -44,7 +44,7 @@ class Side:
         self._broker.pause()
 
     def once(self) -> tuple[float, float]:
-        """CPU of the broker and of the writers, us a row."""
+        """CPU of the broker and of the writers, in microseconds per row."""
         rows, body = self._options.rows, self._options.body
         delivery = "exactly-once" if self._options.exactly_once else "at-least-once"
         self._broker.resume()
@@ -101,7 +101,7 @@ def main() -> int:
             for number in range(-1, options.rounds):
                 for which in (0, 1) if number % 2 else (1, 0):
                     run = sides[which].once()
-                    if number >= 0:  # the first one warms
+                    if number >= 0:  # the first run is the warm-up
                         runs[which].append(run)
         finally:
             for side in sides:

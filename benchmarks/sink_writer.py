@@ -1,6 +1,6 @@
-"""The writer of Spark's sink without Spark: sends rows that it has, and prints what that took as JSON.
+"""The writer of Spark's sink without Spark: sends prepared rows, and prints the costs as JSON.
 
-Started by `sink_paired`. It says when it is ready and waits for a line.
+`sink_paired` starts it. It prints a line when it is ready, and then waits for a line of input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orbitmq.spark.options import WriteOptions
 from orbitmq.spark.write.send import TaskSender
 from orbitmq.spark.write.task import TaskId, new_run
 
-# As Spark hands them over; so many differ.
+# The batch size of Spark, and the number of different batches.
 BATCH_ROWS = 10_000
 BATCHES = 4
 

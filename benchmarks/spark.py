@@ -1,10 +1,10 @@
 """`make bench-spark`: topics read and written by Spark, OrbitMQ beside Kafka 4.0.0 and Spark's connector.
 
-Both systems hold the same rows (`spark_rows`), serve a Spark of the same version and settings from the same
-processors, and run each case in turn; which one begins changes from run to run. Before a case is measured it
-runs until its CPU per row stops falling. Kafka and the connector come from Maven Central, the PySpark of the
-connector from PyPI; without them only ours is measured, with the PySpark that is installed. `--cases` takes
-some of them again, into the same record. The folder takes up to 60 GB, most of it what the sinks write.
+Both systems hold the same rows (`spark_rows`), serve a Spark of the same version and settings on the same
+processors, and run each case in turn; the one that begins changes from run to run. Before its measurement a
+case runs until its CPU per row stops falling. Kafka and the connector come from Maven Central, the
+connector's PySpark from PyPI; without them only OrbitMQ is measured, with the installed PySpark. `--cases`
+measures some cases again, into the same record. The folder needs up to 60 GB, mostly for the sinks' output.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ from benchmarks.verdict import exit_code
 
 T = TypeVar("T")
 SHORT_SHARE = 0.5
-"""The share of a goal's rate that a short run has to reach: its queries are mostly start-up."""
+"""The share of a goal's rate that a short run has to reach, since its queries are mostly start-up."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How often things run.
+    """The numbers of runs.
 
     Attributes:
-        runs: at most so many measured runs of a case, and as many to warm it; 0: what the case says.
-        short: few rows as well, so that the figures are for a look only.
+        runs: the most measured runs of a case, and the most warm-up runs; 0 for the case's own numbers.
+        short: also use few rows, so that the figures are only for a first look.
     """
 
     runs: int = 0
     short: bool = False
 
     def bounded(self, case: Case) -> Case:
-        """The case as it is to be run."""
+        """The case with the numbers of runs and rows for this effort."""
         if self.short:
             return replace(case, warmups=2, repeats=2, rows=min(case.rows, SHORT_SINK_ROWS))
         return replace(case, warmups=self._at_most(case.warmups), repeats=self._at_most(case.repeats))
 
     def repeats(self, wait: Wait) -> int:
-        """How often a wait is measured."""
+        """Number of measurements of a wait."""
         return 1 if self.short else self._at_most(wait.repeats)
 
     def _at_most(self, runs: int) -> int:
@@ -80,12 +80,12 @@ class Effort:
 
 
 class Comparison:
-    """The systems side by side, and where their figures go.
+    """Compares the systems, and writes their figures to a record.
 
     Args:
-        systems: ours first.
-        keys: of the cases to measure.
-        effort: how often each is run.
+        systems: the systems, OrbitMQ first.
+        keys: the keys of the cases to measure.
+        effort: the numbers of runs.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class Comparison:
         self._versions = {system.side.title: system.side.spark.version for system in systems}
 
     def wanted(self, cases: Sequence[Case]) -> list[Case]:
-        """Those of them that are to be measured."""
+        """The cases that are to be measured."""
         return [self._effort.bounded(case) for case in cases if case.key in self._keys]
 
     def reads(self, cases: Sequence[Case], rows: Rows) -> None:
-        """Each case on each system that can do it, in turn."""
+        """Measure each case on each system that supports it, in turn."""
         cases = self.wanted(cases)
         if not cases:
             return
-        # Sinks need the topics, and make their rows themselves.
+        # Sinks need the topics, but generate their rows themselves.
         filled = rows if any(not case.rows for case in cases) else replace(rows, count=0)
         print(f"filling topics with {filled.title}", flush=True)
         for system in self._systems:
@@ -120,7 +120,7 @@ class Comparison:
             failed: dict[str, str] = {}
             for side in sides:
                 if case.memory_mb:
-                    side.begin_anew()  # a session keeps the memory of the cases before
+                    side.begin_anew()  # a session keeps the memory of earlier cases
                 self._take(side, failed, partial(side.warm, case, rows, case.warmups))
             for turn in range(case.repeats):
                 for side in in_turn(sides, number + turn):
@@ -129,13 +129,14 @@ class Comparison:
             self._record.put(case.key, rows.title, found, self._versions, failed)
 
     def _take(self, side: Side, failed: dict[str, str], step: Callable[[], T]) -> T | None:
-        """Do a step of a case. A peer whose query fails twice is left out of it, and the record says so.
+        """Run a step of a case. A peer whose query fails twice is left out of the case, and the record says
+        so.
 
         Args:
-            failed: the peers that are left out, each with its last words.
+            failed: the peers that are left out, each with its last error.
 
         Raises:
-            SparkEndedError: ours failed.
+            SparkEndedError: OrbitMQ's query failed.
         """
         for last in (False, True):
             if side.title in failed:
@@ -153,7 +154,7 @@ class Comparison:
         return None
 
     def waits(self) -> None:
-        """What is waited for. The last of them ends the brokers."""
+        """Measure the waits. The last of them ends the brokers."""
         wanted = [wait for wait in WAITS if wait.key in self._keys]
         topics = {key: rows for key, rows in TRIGGER_ROWS.items() if key in self._keys}
         if {"start", "down"} & {wait.key for wait in wanted}:
@@ -176,7 +177,7 @@ class Comparison:
 
 
 def reader_alone(name_server: str, topic: str) -> dict[str, Any]:
-    """The reader without Spark, one process; what it says of itself."""
+    """Run the reader without Spark, in one process; returns its output."""
     command = [sys.executable, "-m", "benchmarks.spark_reader", name_server, topic, "--repeat", "4"]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600)
     outcome: dict[str, Any] = json.loads(done.stdout)
@@ -185,7 +186,7 @@ def reader_alone(name_server: str, topic: str) -> dict[str, Any]:
 
 
 def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows, effort: Effort) -> Path:
-    """Ours and Kafka's; the Python with the PySpark that both used."""
+    """Measure OrbitMQ and Kafka; returns the Python with the PySpark that both used."""
     peer = None
     try:
         peer = find_peer()
@@ -212,14 +213,14 @@ def beside_kafka(folder: Path, record: Record, keys: Collection[str], rows: Rows
 def durably(
     folder: Path, record: Record, keys: Collection[str], rows: Rows, python: Path, effort: Effort
 ) -> None:
-    """Ours with a broker that answers when a message is on the disk."""
+    """Measure OrbitMQ with a broker that answers after a message is on the disk."""
     with ExitStack() as running:
         system = RocketMQ(Ours(), python, folder / "durable", running)
         Comparison([system], record, keys, effort).reads(DURABLE_CASES, rows)
 
 
 def from_apache(folder: Path, record: Record, keys: Collection[str], python: Path, effort: Effort) -> None:
-    """The same format over Apache RocketMQ's broker."""
+    """Measure the same format on Apache RocketMQ's broker."""
     try:
         servers = apache()
     except PeerUnavailableError as error:
@@ -231,11 +232,11 @@ def from_apache(folder: Path, record: Record, keys: Collection[str], python: Pat
 
 
 def run(folder: Path, record: Record, keys: Collection[str], rows: Rows, effort: Effort) -> None:
-    """Measure the cases of these names.
+    """Measure the cases with these keys.
 
     Args:
-        record: gets what is found, case by case.
-        rows: of 1 KiB.
+        record: gets the results, case by case.
+        rows: the rows of 1 KiB.
     """
     durable, of_apache = {case.key for case in DURABLE_CASES}, {case.key for case in APACHE_CASES}
     python = Path(sys.executable)
@@ -263,14 +264,14 @@ def main() -> int:
     rows = SHORT_KIB if options.short else KIB
     if options.rows:
         rows = replace(rows, count=options.rows)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit cleans up servers and folders
     chosen = keys or (SHORT_KEYS if options.short else known_keys())
     record = Record.kept(short=options.short or rows != KIB)
     try:
         with tempfile.TemporaryDirectory(prefix="orbitmq-spark-", dir=options.folder) as folder:
             run(Path(folder), record, chosen, rows, Effort(options.runs, options.short))
     finally:
-        # Also of a run that failed in its last case.
+        # This applies even to a run that failed in its last case.
         text = record.page()
         print(text)
         print(f"\nkept in {keep('spark', text, record.content)}")

@@ -1,4 +1,4 @@
-"""What `make bench-spark` measures: queries over so many rows, the aims of each, and how often it runs."""
+"""The cases of `make bench-spark`: queries, the numbers of their rows, their goals, and their repetitions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Case:
     """One query.
 
     Attributes:
-        key: names it in the record and on the command line.
-        query: of the function in `spark_session`.
-        rate, cores, memory_mb: rows/s, core-seconds per million rows and memory that are the aim; 0 for none.
-        peer: whether the other system can do it.
-        rows: how many the query makes itself; 0: it reads a topic.
-        writes: it stores its rows, in a topic or in files.
-        warmups, repeats: most runs before the measured ones, and these.
+        key: the case's name in the record and on the command line.
+        query: the name of the function in `spark_session`.
+        rate, cores, memory_mb: the goals in rows/s, core-seconds per million rows and memory; 0 for none.
+        peer: whether the other system supports it.
+        rows: number of rows that the query generates; 0 if it reads a topic.
+        writes: whether it stores its rows, in a topic or in files.
+        warmups, repeats: the most warm-up runs, and the number of measured runs.
     """
 
     title: str
@@ -98,7 +98,8 @@ CASES = (
     ),
     Case("its rows -> noop", "sink-rows", "sink_rows", peer=False, rows=SINK_ROWS, warmups=3),
 )
-# Of brokers with their own default, SYNC_FLUSH. The others answer from the page cache, as Kafka's does.
+# Cases with brokers that have their default, SYNC_FLUSH. In the other cases brokers answer from the page
+# cache, like Kafka's.
 DURABLE_CASES = (
     _sink("sink, at least once", "sink-durable", "sink", peer=False, repeats=3),
     _sink("sink, exactly once", "sink-exact-durable", "sink_exact", peer=False, repeats=3),
@@ -117,10 +118,10 @@ APACHE_CASES = (
 
 @dataclass(frozen=True)
 class Wait:
-    """What is measured in milliseconds or seconds.
+    """A wait, measured in milliseconds or seconds.
 
     Attributes:
-        aim: in words; from Spark's connector for Kafka where the aim is "not above".
+        aim: the goal in words; "not above" refers to Spark's connector for Kafka.
     """
 
     title: str
@@ -129,7 +130,7 @@ class Wait:
     repeats: int = 3
 
 
-# Kafka's limit of one row a trigger gives one of each partition; so many triggers are run.
+# With Kafka, a limit of one row per trigger gives one row of each partition; this many triggers run.
 TRIGGER_ROWS = {f"trigger-{queues}": Rows(130 * queues, 1024, queues, "trigger") for queues in (1, 8, 64)}
 WAITS = (
     Wait("trigger of 1 row, 1 queue", "trigger-1", "<= 115 ms, <= 179 CPU-ms"),
@@ -145,5 +146,5 @@ SHORT_KEYS = (
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every name that ``--cases`` takes."""
+    """All keys that ``--cases`` accepts."""
     return tuple(case.key for case in (*CASES, *DURABLE_CASES, *SMALL_CASES, *APACHE_CASES, *WAITS))

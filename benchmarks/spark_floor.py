@@ -1,7 +1,7 @@
-"""The format ``rocketmq_floor``: record batches from memory, and a writer that throws them away.
+"""The format ``rocketmq_floor``: record batches from memory, and a writer that discards them.
 
-What a query over it costs is Spark's own part, whatever reader and writer do. The batches are the first ones
-of each task, from the topic, over and over.
+The cost of a query with this format is Spark's own part, independent of reader and writer. The batches are
+the first ones of each task from the topic, repeated.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from orbitmq.spark.read.reading import TaskPartition
 from orbitmq.spark.read.source import BatchReader
 
 FORMAT = "rocketmq_floor"
-# So many differ: more than a processor keeps in its cache.
+# Number of different batches: more than fit into a processor's cache.
 KEPT_BATCHES = 16
 
 
 class FloorSource(DefaultSource):
-    """Takes the options of ``rocketmq``."""
+    """The format's data source, with the options of ``rocketmq``."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,7 +41,7 @@ class FloorSource(DefaultSource):
 
 
 class RepeatingReader(BatchReader):
-    """Reads the beginning of each task and repeats it."""
+    """Reads the begin of each task and repeats it."""
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,7 @@ class RepeatingReader(BatchReader):
 
 
 class DiscardingWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Takes all rows and does nothing with them."""
+    """Discards all rows."""
 
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

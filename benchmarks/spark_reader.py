@@ -1,6 +1,6 @@
-"""The reader of the format ``rocketmq`` without Spark: what the pulls and the decoder cost by themselves.
+"""The reader of the format ``rocketmq`` without Spark: the costs of the pulls and the decoder alone.
 
-Run as a process of its own, so that its CPU time is only its own: prints one JSON line.
+Runs in a separate process, so that the CPU time is the reader's only. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orbitmq.spark.schema import message_schema
 
 
 def read(name_server: str, topic: str, columns: tuple[str, ...], *, properties: str) -> int:
-    """Read a whole topic in this process; the number of rows."""
+    """Read a whole topic in this process; returns the number of rows."""
     options = ReadOptions(topics=(topic,), name_servers=(name_server,))
     positions = Positions(options)
     start, end = positions.start(), positions.end()

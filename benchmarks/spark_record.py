@@ -1,4 +1,6 @@
-"""The record of `make bench-spark`: each case with its date and commit, so that some can be taken again."""
+"""The record of `make bench-spark`: each case with its date and commit, so that single cases can be measured
+again.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ READER = "reader"
 
 
 def commit() -> str:
-    """The commit that is measured; with a plus when files differ from it."""
+    """The measured commit, with a plus if files differ from it."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -54,11 +56,11 @@ def commit() -> str:
 
 
 class Record:
-    """What was measured, by the keys of the cases.
+    """The results, by the keys of the cases.
 
     Args:
-        content: as JSON has it; of an earlier run, or empty.
-        short: whether it is for a look only.
+        content: the JSON content of an earlier record, or empty.
+        short: whether the record is only for a first look.
     """
 
     def __init__(self, content: dict[str, Any], *, short: bool) -> None:
@@ -71,7 +73,7 @@ class Record:
 
     @classmethod
     def kept(cls, *, short: bool) -> Record:
-        """The record of earlier runs, to be added to; a short one begins anew."""
+        """The record of earlier runs, to be extended; a short one begins empty."""
         path = ROOT / "benchmarks" / "results" / "spark.json"
         return cls({} if short or not path.exists() else json.loads(path.read_text()), short=short)
 
@@ -83,12 +85,12 @@ class Record:
         versions: dict[str, str],
         failed: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the runs of a case in place of earlier ones.
+        """Store the runs of a case in place of earlier ones.
 
         Args:
-            title: the rows.
-            sides: runs by system.
-            versions: of Spark, by system.
+            title: the title of the rows.
+            sides: the runs by system.
+            versions: the versions of Spark, by system.
             failed: systems whose queries failed, with the error.
         """
         made = {
@@ -106,7 +108,7 @@ class Record:
         }
 
     def missed(self, keys: Collection[str], share: float) -> list[Miss]:
-        """The goals of these cases that were not met.
+        """The missed goals of these cases.
 
         Args:
             share: the share of a goal's rate that counts as met; a query over few rows is mostly start-up.
@@ -127,7 +129,7 @@ class Record:
         return [miss for miss in misses if miss.times > 1]
 
     def page(self) -> str:
-        """As Markdown."""
+        """The record as Markdown."""
         about, entries = self.content["machine"], self.content["entries"]
         others = sorted({name for entry in entries.values() for name in entry["sides"]} - {OURS})
         versions = sorted({v for entry in entries.values() for v in entry["spark"].values()})

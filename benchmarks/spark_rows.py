@@ -1,4 +1,6 @@
-"""The rows of `make bench-spark`: each a pure function of its number, so every system holds the same."""
+"""The rows of `make bench-spark`: each is a pure function of its number, so that every system holds the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ PROPERTIES = ("kind", "shard", "trace")
 
 @dataclass(frozen=True)
 class Rows:
-    """So many rows with bodies of so many bytes, in a topic with so many queues."""
+    """A number of rows with bodies of this size, in a topic with this many queues."""
 
     count: int
     body: int
@@ -31,7 +33,7 @@ class Rows:
 
 
 def bodies(first: int, count: int, size: int) -> Iterator[bytes]:
-    """Bodies that do not compress."""
+    """Bodies that cannot be compressed."""
     words = -(-size // 8)
     with np.errstate(over="ignore"):
         places = np.arange(first * words, (first + count) * words, dtype=np.uint64)
@@ -44,10 +46,10 @@ def bodies(first: int, count: int, size: int) -> Iterator[bytes]:
 
 
 def key(number: int) -> str:
-    """16 characters."""
+    """The key of a row: 16 characters."""
     return f"{number:016x}"
 
 
 def properties(number: int) -> tuple[str, str, str]:
-    """The values of :data:`PROPERTIES`."""
+    """The values of :data:`PROPERTIES` for a row."""
     return str(number % 16), str(number % 97), f"{number * 2654435761 % (1 << 32):08x}"

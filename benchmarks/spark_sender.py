@@ -1,4 +1,4 @@
-"""Sends messages of 1 KiB to a topic at a steady rate, each on its own, until its time is over."""
+"""Sends messages of 1 KiB to a topic at a steady rate, one by one, for a given time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks import spark_rows
 from orbitmq import Message, Producer
 
 BODY_BYTES = 1024
-# Kinds of bodies; what they hold does not matter.
+# Number of different bodies; their content does not matter.
 BODIES = 64
 TICK_S = 0.002
 
 
 async def send(name_server: str, topic: str, per_second: int, seconds: int) -> None:
-    """As the arguments of :func:`main`."""
+    """Send messages; arguments as for :func:`main`."""
     bodies = list(spark_rows.bodies(0, BODIES, BODY_BYTES))
     begin = time.monotonic()
     sent = 0

@@ -1,7 +1,7 @@
-"""A Spark session in a process of its own, which runs the queries of `make bench-spark` as it is told to.
+"""A Spark session in a separate process, which runs the queries of `make bench-spark` by orders.
 
-Needs only PySpark (and for our side this package), so that it also runs in the environment of the connector.
-JSON lines come in, one for each order, and go out.
+It needs only PySpark (and for OrbitMQ's side this package), so that it also runs in the connector's
+environment. It reads an order from each line of JSON, and prints the answer as a line of JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 ROWS_PER_TRIGGER = 500_000
-# How often a running query is asked how far it is; asking costs CPU that is measured.
+# The interval of looks at a running query's progress; each look costs CPU time that is measured.
 POLL_S = 0.25
 CONF = {
     "spark.driver.memory": "1g",
@@ -39,33 +39,33 @@ CONF = {
     "spark.log.level": "ERROR",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-# Of Kafka's producer, for many rows at a time; its defaults are made for single ones.
+# Settings of Kafka's producer for many rows at a time; its defaults are for single rows.
 KAFKA_TUNED = {"linger.ms": 20, "batch.size": 1 << 20, "buffer.memory": 64 << 20}
 
 
 class Side(ABC):
-    """One source and sink, in the words of its format."""
+    """One system's source and sink, in terms of its format."""
 
     spark: SparkSession
     body: str
-    """The column of the body."""
+    """The name of the body's column."""
     born: str
     """The column with the time at which a row was sent."""
     last_job = -1
-    """Up to which rows were counted; see `rows_read`."""
+    """The last job whose rows were counted; see `rows_read`."""
 
     @abstractmethod
     def reading(self, reader: Any, topic: str, *, wide: bool, columns: str = "") -> Any:
         """A reader with its options.
 
         Args:
-            wide: with the properties (headers) too.
-            columns: only these, where the format can leave others out.
+            wide: also read the properties (headers).
+            columns: read only these columns, if the format can leave others out.
         """
 
     @abstractmethod
     def limited(self, reader: Any, rows: int) -> Any:
-        """With at most so many rows a trigger."""
+        """The reader with a limit of rows per trigger."""
 
     @abstractmethod
     def writing(
@@ -74,19 +74,20 @@ class Side(ABC):
         """A writer of rows with ``key`` and ``body``.
 
         Args:
-            delivery: of ours; Kafka's sink has only the first, and is tuned for any other.
-            state: a folder, where the delivery needs one.
+            delivery: OrbitMQ's delivery mode; Kafka's sink has only the first, and is tuned for any other
+                value.
+            state: a folder, if the delivery mode needs one.
         """
 
     @abstractmethod
     def archive(self, topic: str, folder: str, rows: int) -> dict[str, int]:
-        """A topic as Parquet files with zstd: what the system has for it.
+        """Write a topic to Parquet files with zstd, by the system's own means.
 
         Args:
-            rows: of one batch of a stream; 0: as a batch.
+            rows: number of rows in one batch of a stream; 0 for a batch query.
 
         Returns:
-            Under ``rows`` how many were written, where Spark cannot count them; see `rows_read`.
+            ``rows``: the number of written rows, if Spark cannot count them; see `rows_read`.
         """
 
     def table(self, topic: str, *, wide: bool = False, columns: str = "") -> DataFrame:
@@ -98,7 +99,7 @@ class Side(ABC):
         return self.limited(reader.option("startingOffsets", "earliest"), rows).load()
 
     def arriving(self, topic: str) -> DataFrame:
-        """A stream of what comes from now on."""
+        """A stream of the rows that arrive from now on."""
         reader: DataStreamReader = self.reading(self.spark.readStream, topic, wide=False)
         return reader.option("startingOffsets", "latest").load()
 
@@ -140,15 +141,15 @@ class Ours(Side):
 
         limit = {"maxRowsPerTrigger": str(rows)} if rows else {}
         job = ArchiveJob([topic], folder, self._name_server, properties="none", options=limit)
-        # The workers write the messages; Spark gets a row for each file.
+        # The workers write the messages, while Spark gets a row for each file.
         return {"rows": archive(self.spark, job).facts["messages"]}
 
     def floor(self, topic: str, *, wide: bool) -> DataFrame:
-        """The rows without brokers; see `spark_floor`."""
+        """Rows without brokers; see `spark_floor`."""
         return self.reading(self.spark.read, topic, wide=wide, kind=self._floor_format()).load()
 
     def discarding(self, frame: DataFrame) -> DataFrameWriter:
-        """A writer without brokers, of rows with ``key`` and ``body``."""
+        """A writer without a broker, for rows with ``key`` and ``body``."""
         named = frame.withColumnRenamed("key", "keys")
         return named.write.format(self._floor_format()).mode("append")
 
@@ -206,7 +207,7 @@ class Kafka(Side):
         made = self.spark.range(0, rows, 1, spark_rows.QUEUES).mapInArrow(
             _filler(body), f"key string, body binary, headers {headers}"
         )
-        # Not measured: a broker that stands still for the default of 2 min on a busy machine may go on.
+        # Not measured. A broker that stalls on a busy machine may do so for longer than the default of 2 min.
         self.writing(made, topic, "tuned").option("kafka.delivery.timeout.ms", "600000").save()
 
 
@@ -246,13 +247,13 @@ def _filler(size: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 @dataclass
 class Work:
-    """What an order is about.
+    """The parameters of an order.
 
     Attributes:
-        folder: for files of this query.
-        rows: of the query, when it makes them itself; ``body``: bytes of each.
-        kept: a folder for what later queries need.
-        count: of triggers, or seconds.
+        folder: a folder for files of this query.
+        rows: number of rows that the query generates; ``body``: bytes of each.
+        kept: a folder for files that later queries need.
+        count: number of triggers, or of seconds.
     """
 
     side: Side
@@ -323,7 +324,7 @@ def spark_writer(work: Work) -> None:
 
 
 def save_parquet(work: Work) -> None:
-    """Not measured: the rows for :func:`parquet`."""
+    """Store the rows for :func:`parquet`; not measured."""
     made = work.side.table(work.topic).write.option("compression", "none")
     made.mode("overwrite").parquet(f"{work.kept}/rows-{work.topic}")
 
@@ -349,22 +350,22 @@ def sink_rows(work: Work) -> None:
 
 
 def fill(work: Work) -> None:
-    """Not measured: the rows that the others read."""
+    """Write the rows that other queries read; not measured."""
     assert isinstance(work.side, Kafka)
     work.side.fill(work.topic, work.rows, work.body)
 
 
 def tidy(work: Work) -> None:
-    """Not measured: remove what the last query wrote."""
+    """Remove the files of the last query; not measured."""
     for entry in os.scandir(work.folder):
         shutil.rmtree(entry.path)
 
 
 def rows_read(work: Work) -> dict[str, int]:
-    """Not measured: the rows that the last query took out of its source, as Spark counts them by itself.
+    """The number of rows that the last query read from its source, by Spark's own count; not measured.
 
-    Nothing for batch reads from Kafka: it stands in ``spark.sql.sources.useV1SourceList``, and of that
-    kind of source Spark does not count the rows.
+    Empty for batch reads from Kafka, which is in ``spark.sql.sources.useV1SourceList``: Spark does not count
+    the rows of such sources.
     """
     context = work.side.spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
@@ -389,7 +390,7 @@ def refused(work: Work) -> dict[str, str]:
     """The error of a read that cannot succeed."""
     try:
         count(work)
-    except Exception as error:  # Kafka's error comes as none of PySpark's
+    except Exception as error:  # Kafka's error is none of PySpark's classes
         return {"error": str(error)}
     raise RuntimeError("a broker that is down was read")
 
@@ -405,7 +406,7 @@ QUERIES: dict[str, Callable[[Work], Any]] = {
 
 
 def _made(work: Work) -> DataFrame:
-    """Rows that Spark makes itself."""
+    """Rows that Spark generates."""
     body = sf.repeat(sf.sha2(sf.col("id").cast("string"), 256), 16).cast("binary").alias("body")
     return work.side.spark.range(0, work.rows, 1, 2).select(sf.lpad(sf.hex("id"), 16, "0").alias("key"), body)
 
@@ -420,24 +421,26 @@ def _until_now(writer: Any, folder: str) -> None:
     query.awaitTermination()
 
 
-# -- queries that run on while others measure ------------------------------------------------------------
+# -- queries that run across several orders ------------------------------------------------------------
 
 
 @dataclass
 class Running:
-    """One streaming query, from one order to the next."""
+    """One streaming query, which runs from one order to the next."""
 
     query: StreamingQuery | None = None
     seen: list[tuple[float, list[float]]] = field(default_factory=list)
 
     def start_triggers(self, work: Work) -> None:
-        """A stream of one row a trigger, once it has run ``count`` times."""
+        """Start a stream of one row per trigger; returns after ``count`` triggers."""
         writer = work.side.stream(work.topic, 1).writeStream.format("noop")
         self.query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=work.folder)).start()
         self._wait(work.count - 1)
 
     def more_triggers(self, work: Work) -> dict[str, Any]:
-        """``count`` triggers more: how long each took, in milliseconds, and the rows of all."""
+        """Wait for ``count`` more triggers; returns the duration of each in milliseconds, and the rows of
+        all.
+        """
         assert self.query is not None
         last = self._wait(0)
         self._wait(last + work.count)
@@ -448,7 +451,7 @@ class Running:
         }
 
     def start_arrivals(self, work: Work) -> None:
-        """A stream that notes when each row is seen."""
+        """Start a stream that records when each row is seen."""
 
         def note(batch: DataFrame, _number: int) -> None:
             sent = [row[0] for row in batch.select(sf.col(work.side.born).cast("double")).collect()]
@@ -458,7 +461,7 @@ class Running:
         self.query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=work.folder)).start()
 
     def more_arrivals(self, work: Work) -> dict[str, Any]:
-        """What was seen in the next ``count`` seconds: how old each row was then, in milliseconds."""
+        """The ages in milliseconds, when they were seen, of the rows of the next ``count`` seconds."""
         self.seen.clear()
         time.sleep(work.count)
         ages = sorted((at - sent) * 1000 for at, rows in list(self.seen) for sent in rows)
@@ -470,7 +473,7 @@ class Running:
         self.query = None
 
     def _wait(self, batch: int) -> int:
-        """Until a batch is done; the number of the last one."""
+        """Wait until a batch is done; returns the number of the last one."""
         assert self.query is not None
         while (last := self.query.lastProgress) is None or last["batchId"] < batch:
             if not self.query.isActive:

@@ -1,4 +1,4 @@
-"""The systems that `make bench-spark` compares: a broker with the rows, and the Spark that talks to it."""
+"""The systems that `make bench-spark` compares: a broker with the rows, and the Spark that reads from it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from benchmarks.spark_rows import Rows
 
 from orbitmq import Message, Producer
 
-# A run beside so much foreign load, as a share of all processors, is repeated.
+# A run is repeated if other load exceeds this share of all processors.
 FOREIGN_LIMIT = 0.08
 REPEATED = 2
-# Before a run that stores rows so much memory is touched, as a multiple of their bodies.
+# Before a run that stores rows, this multiple of their bodies is allocated as page cache.
 TOUCHED = 1.25
 FILL_BATCH = 64
 FILL_IN_FLIGHT = 8
@@ -43,7 +43,7 @@ FILL_IN_FLIGHT = 8
 
 @dataclass(frozen=True)
 class Run:
-    """One run: core-seconds of Spark and broker, most memory of Spark, share of foreign load."""
+    """One run: core-seconds of Spark and broker, the most memory of Spark, the share of other load."""
 
     rows: int
     seconds: float
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def cores(self) -> float:
-        """Core-seconds per million rows, the broker's too."""
+        """Core-seconds per million rows, including the broker's."""
         return (self.spark_s + self.broker_s) / self.rows * 1e6
 
 
@@ -67,11 +67,11 @@ class SparkEndedError(RuntimeError):
 
 
 class Spark:
-    """A process with a Spark session that takes orders; see `spark_session`.
+    """A process with a Spark session that carries out orders; see `spark_session`.
 
     Attributes:
-        started_s: how long the session took to start, in seconds.
-        begun: when the process was started, by time.monotonic().
+        started_s: duration of the session's start in seconds.
+        begun: the start of the process, by time.monotonic().
     """
 
     def __init__(self, command: list[str], log: Path) -> None:
@@ -94,11 +94,11 @@ class Spark:
 
     @property
     def session(self) -> int:
-        """Of its processes, as the kernel counts them."""
+        """The session id of its processes in the kernel."""
         return self._process.pid
 
     def order(self, query: str, **order: object) -> dict[str, Any]:
-        """Have Spark do something; its answer, with how long it took in ``seconds``.
+        """Give Spark an order; returns the answer, with the duration in ``seconds``.
 
         Raises:
             SparkEndedError: the process ended.
@@ -119,24 +119,24 @@ class Spark:
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended by itself
+        with suppress(BrokenPipeError):  # the process has already ended
             self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
         for pid, _ in list(session_members(self._process.pid)):
-            with suppress(ProcessLookupError):  # it ended by itself meanwhile
+            with suppress(ProcessLookupError):  # the process has ended meanwhile
                 os.kill(int(pid), signal.SIGKILL)
         self._log.close()
 
 
 class Side:
-    """A broker and the Spark that talks to it.
+    """A broker and its Spark.
 
     Args:
-        source: the address that clients begin at.
-        command: starts `spark_session`.
+        source: the address at which clients begin.
+        command: the command that starts `spark_session`.
     """
 
     def __init__(self, title: str, broker: Server, source: str, command: list[str], folder: Path) -> None:
@@ -149,20 +149,20 @@ class Side:
         self.spark = Spark(command, self.log)
 
     def begin_anew(self) -> None:
-        """Start another Spark in place of this one, which is closed unless it has ended."""
+        """Start another Spark process in place of this one, which is closed unless it has ended."""
         self.spark.close()
         self.spark = Spark(self.command, self.log)
 
     def close(self) -> None:
-        """End Spark."""
+        """End the Spark process."""
         self.spark.close()
 
     def once(self, case: Case, rows: Rows) -> Run:
-        """One run, measured.
+        """Run a case once, with a measurement.
 
         Raises:
             SparkEndedError: the query failed.
-            RuntimeError: it read more or fewer rows than there are; see `spark_session.rows_read`.
+            RuntimeError: the query read a wrong number of rows; see `spark_session.rows_read`.
         """
         session = self.spark.session
         if case.writes:
@@ -183,14 +183,14 @@ class Side:
         return Run(wanted, told["seconds"], spark_s, broker_s, watch.peak_mb, foreign)
 
     def quiet(self, case: Case, rows: Rows) -> Run:
-        """A run beside as little foreign load as can be had."""
+        """A run with as little other load as possible."""
         runs = [self.once(case, rows)]
         while runs[-1].foreign > FOREIGN_LIMIT and len(runs) <= REPEATED:
             runs.append(self.once(case, rows))
         return min(runs, key=lambda run: run.foreign)
 
     def warm(self, case: Case, rows: Rows, at_most: int) -> None:
-        """Run it until its CPU per row stops falling."""
+        """Run a case until its CPU per row stops falling."""
         last = self.once(case, rows).spark_s
         for _ in range(at_most - 1):
             now = self.once(case, rows).spark_s
@@ -200,7 +200,7 @@ class Side:
 
 
 async def fill(name_server: str, rows: Rows) -> None:
-    """Send the rows as any producer would."""
+    """Send the rows like any producer."""
 
     def messages(first: int) -> list[Message]:
         made = []
@@ -222,10 +222,10 @@ async def fill(name_server: str, rows: Rows) -> None:
 
 @dataclass(frozen=True)
 class Peer:
-    """What is needed for Kafka's side.
+    """The programs for Kafka's side.
 
     Attributes:
-        python: with the PySpark of the connector, for both sides.
+        python: the Python with the connector's PySpark, for both sides.
         broker, connector: class paths.
     """
 
@@ -235,10 +235,10 @@ class Peer:
 
 
 def find_peer() -> Peer:
-    """Fetch what is missing.
+    """Find the peer's programs, and fetch missing ones.
 
     Raises:
-        PeerUnavailableError: that is not possible here.
+        PeerUnavailableError: the programs are not available here.
     """
     jars = kafka.broker_classpath()
     connector = ",".join(kafka.connector_jars())
@@ -246,32 +246,32 @@ def find_peer() -> Peer:
 
 
 class Sending(Protocol):
-    """Sends rows of 1 KiB to a topic at a steady rate."""
+    """A running sender of rows of 1 KiB to a topic at a steady rate."""
 
     def wait(self, timeout: float | None = None) -> int: ...
     def kill(self) -> None: ...
 
 
 class System(Protocol):
-    """A broker without Spark: how its topics are made and filled."""
+    """A broker without Spark: creates and fills its topics."""
 
     side: Side
 
     def make(self, rows: Rows) -> None:
-        """A topic with its rows, and the topic that sinks write to."""
+        """Create a topic with its rows, and the topic that sinks write to."""
 
     def make_empty(self, topic: str) -> None:
-        """A topic for rows that are still to come."""
+        """Create an empty topic, for rows that arrive later."""
 
     def send_steadily(self, topic: str, per_second: int, seconds: int) -> Sending:
-        """Start to send."""
+        """Start a steady sender."""
 
 
 class RocketMQ:
-    """Our servers, or Apache's, and Spark with our format.
+    """The servers of OrbitMQ or Apache RocketMQ, and Spark with the format ``rocketmq``.
 
     Args:
-        more: settings of the broker.
+        more: further settings of the broker.
     """
 
     def __init__(
@@ -332,6 +332,6 @@ def apache() -> Apache:
     """Apache RocketMQ's servers.
 
     Raises:
-        PeerUnavailableError: they cannot be had here.
+        PeerUnavailableError: they are not available here.
     """
     return Apache(apache_classpath())

@@ -1,4 +1,4 @@
-"""How long users of Spark wait: for a trigger, for a message, for the first row, for an error."""
+"""The waits of Spark's users: for a trigger, a message, the first row, an error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PER_SECOND = 1_000
 WARM_S, MEASURED_S = 8, 15
 ARRIVALS = "arrivals"
 
-# What one run found, by name.
+# The results of one run, by name.
 Found = dict[str, float]
 
 
 class _Cost:
-    """CPU seconds and time of a block."""
+    """CPU seconds and duration of a block."""
 
     spark_s = broker_s = wall_s = foreign = 0.0
 
@@ -40,7 +40,7 @@ def _cost(side: Side) -> Iterator[_Cost]:
 
 
 def triggers(system: System, key: str) -> Found:
-    """A stream of one row a trigger."""
+    """Measure the triggers of a stream of one row per trigger."""
     side, topic = system.side, TRIGGER_ROWS[key].topic
     side.spark.order("start_triggers", topic=topic, count=WARM_TRIGGERS)
     with _cost(side) as cost:
@@ -58,7 +58,7 @@ def triggers(system: System, key: str) -> Found:
 
 
 def arrivals(system: System, _key: str) -> Found:
-    """From sending to where the rows of a batch are seen, at a steady rate."""
+    """Measure the time from a row's send until a batch has it, at a steady rate."""
     side = system.side
     side.spark.order("start_arrivals", topic=ARRIVALS)
     sending = system.send_steadily(ARRIVALS, PER_SECOND, WARM_S + MEASURED_S + 10)
@@ -82,7 +82,7 @@ def arrivals(system: System, _key: str) -> Found:
 
 
 def first_row(system: System, _key: str) -> Found:
-    """A new process, a session in it, and the first row of a topic."""
+    """Measure the start of a process and a session, up to the first row of a topic."""
     side = system.side
     spark = Spark(side.command, side.log)
     try:
@@ -93,7 +93,7 @@ def first_row(system: System, _key: str) -> Found:
 
 
 def refused(system: System, _key: str) -> Found:
-    """A batch read of a broker that was killed. Nothing can be measured with the system after it."""
+    """Measure a batch read from a killed broker. Afterwards nothing can be measured with the system."""
     side = system.side
     side.broker.kill()
     answer = side.spark.order("refused", topic=TRIGGER_ROWS["trigger-8"].topic)

@@ -1,11 +1,11 @@
-"""What a store costs beside its senders: a start after a kill, many topics, a follower's copy of a record.
+"""The costs of a store apart from sends: a start after a kill, many topics, a follower's copy of a record.
 
-``python -m benchmarks.store_cost recover --records 2400000`` writes a log, forgets the checkpoint's newest
-part as a kill -9 does, and times the next start. ``python -m benchmarks.store_cost topics --topics 2000``
-puts a message into each queue of that many topics and times first messages, clean start and start after a
-kill. ``python -m benchmarks.store_cost follow --records 400000 --body 128`` feeds a second store with pieces
-of the first one's log, as a follower does, and prints the processor time of a record: written to the log,
-checked, and dispatched to its queue. One JSON line each.
+``python -m benchmarks.store_cost recover --records 2400000`` writes a log, loses the checkpoint's newest part
+as with kill -9, and times the next start. ``python -m benchmarks.store_cost topics --topics 2000`` puts a
+message into each queue of that many topics and times first messages, clean start and start after a kill.
+``python -m benchmarks.store_cost follow --records 400000 --body 128`` feeds a second store with pieces of the
+first store's log, like a follower, and prints the CPU time per record: written to the log, checked, and
+dispatched to its queue. Each prints one JSON line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orbitmq.runtime.system import system_runtime
 from orbitmq.store import MessageStore, NewMessage, StoreConfig
 
 QUEUES = 8
-# What a follower reads from its link at a time under load.
+# The size of a follower's reads from its link under load.
 PIECE_BYTES = 128 * 1024
 
 
@@ -44,7 +44,7 @@ def _set_topics(store: MessageStore, count: int) -> float:
 
 
 def _killed(work: Callable[[], None]) -> None:
-    """Run ``work`` in a process of its own that ends without cleaning up."""
+    """Run ``work`` in a separate process that ends without cleaning up."""
     child = os.fork()
     if child == 0:
         try:
@@ -55,7 +55,7 @@ def _killed(work: Callable[[], None]) -> None:
 
 
 def _fill(store: MessageStore, records: int, body_bytes: int) -> None:
-    """Messages as clients send them, in turn to all queues of two topics."""
+    """Store messages in the form of clients' sends, in turn to all queues of two topics."""
     properties = encode_properties(
         {"UNIQ_KEY": "AC1100011D7A18B4AAC2870D5EC40000", "TAGS": "TagA", "KEYS": "k1"}
     )
@@ -66,7 +66,7 @@ def _fill(store: MessageStore, records: int, body_bytes: int) -> None:
 
 
 def recover(root: str, records: int, body_bytes: int) -> dict[str, object]:
-    """Records a second from the log into the consume queues, after a kill."""
+    """Measure the rate, in records per second, of dispatching the log to the consume queues after a kill."""
     config = StoreConfig(root=root, sync_flush=False, index=False, checkpoint_interval_ms=3_600_000)
 
     async def write() -> None:
@@ -89,7 +89,7 @@ def recover(root: str, records: int, body_bytes: int) -> dict[str, object]:
 
 
 def topics(root: str, count: int) -> dict[str, object]:
-    """First messages, memory, and starts with ``count`` topics of 8 queues with a message each."""
+    """Measure first messages, memory, and starts with ``count`` topics of 8 queues with a message each."""
     config = StoreConfig(root=root, sync_flush=False, index=False)
     result: dict[str, object] = {"topics": count}
 
@@ -124,7 +124,7 @@ def topics(root: str, count: int) -> dict[str, object]:
 
 
 def follow(root: str, records: int, body_bytes: int) -> dict[str, object]:
-    """The processor time that a record of its master's log costs a follower's store."""
+    """Measure the CPU time of a follower's store for each record of its master's log."""
 
     async def opened(name: str) -> MessageStore:
         store, _ = await _opened(StoreConfig(root=f"{root}/{name}", sync_flush=False, index=False))
@@ -151,7 +151,7 @@ def follow(root: str, records: int, body_bytes: int) -> dict[str, object]:
             "records": records,
             "body_bytes": body_bytes,
             "us_a_record": round((after.ru_utime - before.ru_utime) / records * 1e6, 3),
-            # New pages of the log's files.
+            # The kernel's time for new pages of the log's files.
             "kernel_us_a_record": round((after.ru_stime - before.ru_stime) / records * 1e6, 3),
         }
 

@@ -1,7 +1,7 @@
-"""Timer messages: how late they come, and what it costs when many wait.
+"""Timer messages: their lateness, and the costs of many waiting ones.
 
-`python -m benchmarks.timers [--waiting 1000000] [--peer]`; a part of `make bench-peer`. Lateness is how long
-behind the time that was asked for a message was stored under its topic.
+`python -m benchmarks.timers [--waiting 1000000] [--peer]`; a part of `make bench-peer`. Lateness is the time
+from a message's requested delivery time until it is stored under its topic.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def _lateness(broker: Server, name_server: Server, topic: str, count: int, over_
 
 
 async def _spread(name_server: str, topic: str, count: int, over_s: float) -> dict[int, int]:
-    """Send messages that are due evenly over some seconds, which begin when the last one is sent."""
+    """Send messages that are due evenly over some seconds, beginning when the last one is sent."""
     due: dict[int, int] = {}
     async with Producer("bench", name_servers=name_server, timeout=30) as producer:
-        # Sent at the rate of their delivery, or a burst as fast as it goes.
+        # They are sent at the rate of their delivery, or for a burst as fast as possible.
         begin_ms = round((time.time() + AHEAD_S) * 1000)
         limit = asyncio.Semaphore(SENDS_IN_FLIGHT)
 
@@ -99,7 +99,7 @@ async def _spread(name_server: str, topic: str, count: int, over_s: float) -> di
 
 
 async def _later(name_server: str, topic: str, count: int) -> None:
-    """Messages that are due within the day that begins in an hour."""
+    """Send messages that are due within the day that begins in an hour."""
     async with Producer("bench", name_servers=name_server, timeout=30) as producer:
         for first in range(0, count, 1000):
             async with asyncio.TaskGroup() as group:
@@ -109,7 +109,7 @@ async def _later(name_server: str, topic: str, count: int) -> None:
 
 
 def _stored(client: Client, topic: str) -> Iterator[tuple[int, int]]:
-    """Number and store time of each message of queue 0."""
+    """Number and store time of each message in queue 0."""
     offset, end = 0, client.max_offset(topic, 0)
     while offset < end:
         body = client.pull(topic, 0, offset, 1024).body
@@ -124,7 +124,9 @@ def _stored(client: Client, topic: str) -> Iterator[tuple[int, int]]:
 
 
 def _until_timers_work(broker: Server, name_server: Server) -> float:
-    """From the start of the process until a new timer message is delivered, without its delay of 0.1 s."""
+    """Seconds from the start of the process until a new timer message is delivered, without its delay of 0.1
+    s.
+    """
     while time.monotonic() - broker.started_at < PULL_LIMIT_S:
         try:
             with Client(broker.port, timeout_s=5) as client:
@@ -155,7 +157,7 @@ TITLES = {
 
 
 def compare(makers: list[Ours | Apache], folder: Path, waiting: int) -> tuple[str, dict[str, Any]]:
-    """A column for each broker, and what is kept."""
+    """The table with a column for each broker, and the content of the record."""
     found: dict[str, dict[str, float]] = {}
     for maker in makers:
         print(f"measuring timers, {waiting:,} waiting, {maker.title}", flush=True)

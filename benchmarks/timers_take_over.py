@@ -1,7 +1,9 @@
-"""A slave takes over while a million timer messages wait: from `kill -9` of the master to the next delivery.
+"""A slave takes over while a million timer messages wait: measures the time from `kill -9` of the master to
+the next delivery.
 
-`python -m benchmarks.timers_take_over [--waiting 1000000]`. Two groups of a master and a slave, each broker a
-process; the messages wait in one group. Its slave acts as master and hands what is due to the other group.
+`python -m benchmarks.timers_take_over [--waiting 1000000]`. There are two groups of a master and a slave,
+each broker a process; the messages wait in one group. Its slave acts for the master and hands due messages to
+the other group.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ CAUGHT_UP_S = 120.0
 
 
 async def measure(folder: Path, waiting: int) -> dict[str, float]:
-    """Seconds until the slave delivered what was due behind the kill, and how late all of it came."""
+    """Seconds until the slave delivered the messages that were due after the kill, and the lateness of all of
+    them.
+    """
     cluster = ProcessCluster(brokers=2, replicas=2, root=str(folder), settings=SETTINGS)
     async with cluster, Admin(cluster.name_server) as admin:
         for topic in (FAR, PROBE):
@@ -66,7 +70,7 @@ async def measure(folder: Path, waiting: int) -> dict[str, float]:
 
 
 async def _caught_up(cluster: ProcessCluster) -> None:
-    """Wait until the slave has the log."""
+    """Wait until the slave has the whole log."""
     port = int(cluster.brokers[MASTER].rpartition(":")[2])
     deadline = time.monotonic() + CAUGHT_UP_S
     with Client(port) as client:
@@ -77,7 +81,9 @@ async def _caught_up(cluster: ProcessCluster) -> None:
 
 
 async def _delivered(name_server: str, wanted: set[int]) -> dict[int, int]:
-    """When each probe was stored under its topic, by number (ms since the epoch)."""
+    """The time at which each probe was stored under its topic, in ms since the epoch, by the probe's
+    number.
+    """
     found: dict[int, int] = {}
     deadline = time.monotonic() + PROBES * EVERY_S + 60
     async with PullConsumer("bench_reader", name_servers=name_server) as reader:

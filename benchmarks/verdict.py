@@ -1,6 +1,7 @@
-"""Decides when a benchmark fails: a goal is missed by a factor of two.
+"""Decides whether a benchmark fails: if a goal is missed by a factor of two.
 
-The goals are absolute. A machine slower than the one of `REFERENCE_S` gets them scaled by its slowness.
+The goals are absolute. For a machine slower than the reference machine of `REFERENCE_S` they are scaled by
+the ratio.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 
 TWICE = 2.0
 REFERENCE_S = 0.025
-"""Seconds of :func:`_work` on the machine on which the limit was tried (two cores, 2026-11-28)."""
+"""Seconds of :func:`_work` on the machine on which the limit was set (two cores, 2026-11-28)."""
 WORK_RUNS = 5
 
 
 @dataclass(frozen=True)
 class Miss:
-    """A goal that was not met.
+    """A missed goal.
 
     Attributes:
         text: the goal and the figure.
-        times: how many times worse than the goal the figure is; infinite when something failed.
+        times: how many times worse than the goal the figure is; infinite after a failure.
     """
 
     text: str
@@ -31,7 +32,7 @@ class Miss:
 
 
 def times_worse(value: float, *, least: float | None = None, most: float | None = None) -> float:
-    """How many times worse than its limits a figure is; at most 1 when it meets them."""
+    """How many times worse than its limits a figure is; at most 1 if it meets them."""
     worse = 0.0
     if least is not None:
         worse = max(worse, least / value if value > 0 else math.inf)
@@ -41,12 +42,12 @@ def times_worse(value: float, *, least: float | None = None, most: float | None 
 
 
 def slower() -> float:
-    """How many times slower this machine is than the one of :data:`REFERENCE_S`; at least 1."""
+    """How many times slower this machine is than the reference machine of :data:`REFERENCE_S`; at least 1."""
     return max(1.0, min(_work() for _ in range(WORK_RUNS)) / REFERENCE_S)
 
 
 def _work() -> float:
-    """The processor time, in seconds, of a fixed piece of work in Python and C."""
+    """The CPU time, in seconds, of a fixed piece of work in Python and C."""
     begin = time.process_time()
     block, total = bytes(1 << 20), 0
     for number in range(400_000):
@@ -57,7 +58,7 @@ def _work() -> float:
 
 
 def exit_code(missed: Sequence[Miss]) -> int:
-    """The exit code: 1 when a goal was missed by a factor of two; prints the goal and the factor."""
+    """The exit code: 1 if a goal was missed by a factor of two; prints the goal and the factor."""
     if not any(miss.times >= TWICE for miss in missed):
         return 0
     allowed = TWICE * slower()

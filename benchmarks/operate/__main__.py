@@ -1,10 +1,10 @@
-"""What it costs to operate a broker: metrics, keys, rules, TLS, strangers, the console, the command line.
+"""The costs of operating a broker: metrics, keys, rules, TLS, strangers, the console, the command line.
 
     python -m benchmarks.operate [--short] [--row metrics --row tls]
 
 Each figure has a goal. Sides take turns, and the one that begins changes from round to round; a ratio or a
-difference is the median of those within the rounds. A full record keeps the rows that are not taken again.
-Apache's broker comes from Maven Central; without it the figures beside it are left out.
+difference is the median of the values within the rounds. A full record keeps the rows that are not measured
+again. Apache's broker comes from Maven Central; without it the figures that need it are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--row", action="append", choices=ROWS, help="only this one; may be repeated")
     parser.add_argument("--folder", type=Path, help="where brokers keep their data (default: /tmp)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and folders are tidied up then
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit cleans up servers and folders
     apache = None
     try:
         apache = apache_classpath()
@@ -50,7 +50,7 @@ def main() -> int:
     for key in options.row or ROWS:
         try:
             content["rows"][key] = _taken(ROWS[key], options, apache)
-        except Exception:  # the other rows are worth having
+        except Exception:  # the other rows are still measured
             traceback.print_exc()
             failed.append(key)
             continue
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def page(content: dict[str, Any]) -> str:
-    """The record as a page: a table of each row that it has."""
+    """The record as a page, with a table for each of its rows."""
     about, kind = content["machine"], content["record"]["kind"]
     title = (
         f"# What operating costs, on {about['cpu']}, {about['cpus']} CPUs, {about['taken']}, {kind} record"

@@ -1,4 +1,4 @@
-"""An authority, and a certificate of a server on this machine."""
+"""An authority, and a server certificate for this machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from orbitmq.runtime.authority import make_authority, make_certificate
 
 DAYS = 365
-"""As long as a certificate that no server warns of."""
+"""Long enough that no server warns about the certificate's end."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Files in PEM.
+    """The PEM files of a certificate.
 
     Attributes:
         ca: the authority's certificate.
@@ -26,12 +26,12 @@ class Pair:
 
     @property
     def server(self) -> dict[str, str]:
-        """The settings with which a server speaks TLS."""
+        """The settings with which a server uses TLS."""
         return {"tls.server.certPath": str(self.cert), "tls.server.keyPath": str(self.key)}
 
 
 def made(folder: Path) -> Pair:
-    """An authority and a certificate for 127.0.0.1, with keys for elliptic curves (P-256)."""
+    """An authority and a certificate for 127.0.0.1, with elliptic-curve keys (P-256)."""
     folder.mkdir(parents=True, exist_ok=True)
     pair = Pair(folder / "ca.pem", folder / "server.pem", folder / "server.key")
     now_ms = int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""What keys and TLS cost a client and the command line: signing, ``--help``, ``topic list``."""
+"""The costs of keys and TLS for a client and the command line: signing, ``--help``, ``topic list``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def take(place: Place) -> Mapping[str, Found]:
 
 
 def _sign_us() -> float:
-    """The processor time of one signature, of many."""
+    """The CPU time of one signature, as the mean of many, in microseconds."""
     command, signer = keys.frames()["send"], Signer(keys.ROOT)
     begin = time.process_time()
     for _ in range(SIGNATURES):
@@ -55,7 +55,7 @@ def _sign_us() -> float:
 
 
 def _seconds(environment: Mapping[str, str], *words: str) -> float | None:
-    """How long the command takes; None: it fails."""
+    """The duration of a command; None if it fails."""
     begin = time.monotonic()
     done = subprocess.run(
         [Path(sys.executable).parent / "orbitmq", *words],
@@ -68,7 +68,9 @@ def _seconds(environment: Mapping[str, str], *words: str) -> float | None:
 
 @contextlib.contextmanager
 def _cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """A name server and a broker that serve only TLS and signed requests; the environment to reach them."""
+    """A name server and a broker that accept only TLS and signed requests; yields the environment to reach
+    them.
+    """
     pair = made(folder)
     user = {"accessKey": keys.ROOT.access_key, "secretKey": "a long secret"}
     secured: dict[str, Any] = {

@@ -1,4 +1,6 @@
-"""The console of a cluster with many topics and groups: how long pages take, what viewers cost a broker."""
+"""The console of a cluster with many topics and groups: durations of pages, and the viewers' costs for a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,10 @@ FEW_TOPICS, FEW_GROUPS = 200, 400
 VIEWERS: Final = 10
 LOOKS_EACH_S: Final = 2.0
 COLD_S: Final = 2.1
-"""What a page shows may be 2 s old; after this time it asks the brokers again."""
+"""A page may show data that is 2 s old; after this time it requests new data from the brokers."""
 LOOK_MS: Final = 20
 MOST_LOOKS: Final = 1_000
-"""How often it is looked whether a page is drawn, and for how long: 20 s."""
+"""The interval and the number of checks whether a page is drawn: 20 s in all."""
 PACED: Final = Case(rate=10_000)
 PAGES: Final = (
     "/", "/charts", "/topics", f"/topics/{many_topics.name(5)}", "/groups", f"/groups/{GROUP.format(5)}",
@@ -65,7 +67,7 @@ LINES = (
 
 
 class Viewer:
-    """A browser's session without the browser."""
+    """A browser's session without a browser."""
 
     def __init__(self, link: str) -> None:
         parts = urlsplit(link)
@@ -75,7 +77,7 @@ class Viewer:
         self._get(link)
 
     def look(self, path: str) -> tuple[float, int]:
-        """Milliseconds until the whole page is there, and its bytes."""
+        """Milliseconds until the whole page has arrived, and its bytes."""
         begin = time.monotonic()
         size = self._get(self.base + path)
         return (time.monotonic() - begin) * 1000, size
@@ -103,7 +105,7 @@ def take(place: Place) -> Mapping[str, Found]:
 
 @contextlib.contextmanager
 def _cluster(place: Place, topics: int, groups: int) -> Iterator[tuple[Server, Sequence[Server]]]:
-    """A name server, and brokers that have the same topics and groups; each group lags in one topic."""
+    """A name server, and brokers with the same topics and groups; each group lags in one topic."""
     pairs = [(GROUP.format(number), many_topics.name(number % topics)) for number in range(groups)]
     generator = place.apart()
     with contextlib.ExitStack() as running:
@@ -128,13 +130,13 @@ def _cluster(place: Place, topics: int, groups: int) -> Iterator[tuple[Server, S
 
         with ThreadPoolExecutor(BROKERS) as pool:
             list(pool.map(fill, brokers))
-        time.sleep(2)  # routes are told, files are written
+        time.sleep(2)  # time for registrations to reach the name server, and for files to be written
         yield name_server, brokers
 
 
 @contextlib.contextmanager
 def _console(name_server: Server) -> Iterator[tuple[str, int]]:
-    """A console with a link that opens a session, and its process."""
+    """A console; yields a link that opens a session, and the console's process id."""
     port = str(free_ports())
     command = [
         sys.executable,
@@ -156,8 +158,9 @@ def _console(name_server: Server) -> Iterator[tuple[str, int]]:
 
 
 def _apart(place: Place, measured: int, console: int, others: Sequence[int]) -> None:
-    """Give the measured broker a processor of its own. All others share one with the load generator, which
-    goes first: it takes the times, and answers of other brokers to the console would be in them.
+    """Give the measured broker a processor of its own. All other processes share a processor with the load
+    generator, which has priority: otherwise its measured times would include the other brokers' work for the
+    console.
     """
     for pid in (measured, console, *others):
         cpus = place.server_cpus if pid == measured else place.other_cpus
@@ -169,7 +172,7 @@ def _apart(place: Place, measured: int, console: int, others: Sequence[int]) -> 
 
 
 def _give_way(thread: int) -> None:
-    """Let a thread (0: this one) run only while no other wants its processor."""
+    """Let a thread (0: this one) run only while no other thread needs its processor."""
     os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
@@ -191,7 +194,7 @@ def _pages(place: Place, viewer: Viewer) -> dict[str, Found]:
 
 
 def _drawn(place: Place, viewer: Viewer) -> dict[str, Found]:
-    """What Chromium says of the overview; nothing without Chromium or playwright."""
+    """Chromium's figures of the overview page; empty without Chromium or playwright."""
     chromium = shutil.which("chromium")
     try:
         tool = importlib.import_module("playwright.sync_api")
@@ -211,12 +214,12 @@ def _drawn(place: Place, viewer: Viewer) -> dict[str, Found]:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for turn in range(place.rounds(9, 3) + 1):
             time.sleep(COLD_S)
-            # A context of its own has an empty cache.
+            # A new browser context has an empty cache.
             context = browser.new_context()
             context.add_cookies(cookies)
             page = context.new_page()
             page.goto(viewer.base)
-            # The page's policy forbids the eval by which playwright would wait in the page itself.
+            # The page's policy forbids eval, by which playwright would wait inside the page.
             told: dict[str, float] = page.evaluate(script)
             for _ in range(MOST_LOOKS):
                 if told.get("drawn") is not None:
@@ -247,7 +250,7 @@ def _viewers(place: Place, viewer: Viewer, broker: Server) -> Found:
 
 
 def _look_on(viewer: Viewer, number: int, cpus: set[int] | None, done: threading.Event) -> None:
-    """A viewer who opens another page every other second."""
+    """Act as a viewer who opens another page every two seconds."""
     if cpus:
         os.sched_setaffinity(0, cpus)
     _give_way(0)

@@ -1,4 +1,4 @@
-"""A broker with everything on beside one with everything off: its start and its memory."""
+"""A broker with all features on beside a broker with all off: start and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = (
 
 
 def take(place: Place) -> Mapping[str, Found]:
-    """Start both in turn, each time with the store of before."""
+    """Start both brokers in turn, each time with its earlier store."""
     pair = made(place.folder)
     settings: dict[str, Mapping[str, str]] = {
         "off": OFF,
@@ -36,7 +36,7 @@ def take(place: Place) -> Mapping[str, Found]:
     name_server = Ours().name_server(place.folder)
     with contextlib.ExitStack() as running:
         running.callback(name_server.stop)
-        # The first start of each makes the files of its store.
+        # The first start of each broker creates the files of its store.
         for turn in range(place.rounds(10) + 1):
             for name in list(settings)[:: 1 if turn % 2 else -1]:
                 ready_ms, mb = _start(place, name, name_server.address, settings[name])
@@ -50,7 +50,7 @@ def take(place: Place) -> Mapping[str, Found]:
 
 
 def _start(place: Place, name: str, name_server: str, settings: Mapping[str, str]) -> tuple[float, float]:
-    """Milliseconds until a broker answers, and its memory then."""
+    """Milliseconds until a broker answers, and its memory afterwards."""
     given: dict[str, Any] = dict(settings)
     if name == "on":
         given |= {"metricsExporterType": "PROM", "metricsPromExporterPort": str(free_ports())}
@@ -64,7 +64,7 @@ def _start(place: Place, name: str, name_server: str, settings: Mapping[str, str
 
 
 def _ready_s(broker: Server) -> float:
-    """From the start of the process to its first successful answer to a request with keys."""
+    """Seconds from the start of the process to its first successful answer to a signed request."""
     body = b'{"clientID":"probe","consumerDataSet":[],"producerDataSet":[]}'
     fields = signed(HEART_BEAT, {}, body).ext
     for _ in itertools.count():

@@ -1,8 +1,8 @@
-"""Metrics that are scraped each second: what they take from sends, and what one scrape costs.
+"""Metrics that are scraped every second: their effect on sends, and the cost of one scrape.
 
-The generator of the load and the scraper share a processor here. The scraper throws away what it gets: to
-read 10 MB would take the generator's time, and the figures would be those of a generator that waits.
-The processor time of the broker for each send is shown beside the rate: no neighbour changes that.
+The load generator and the scraper share a processor. The scraper discards the answers: to read 10 MB would
+take CPU time from the generator, and the figures would be those of a delayed generator. The broker's CPU time
+per send is shown beside the rate, since neighbours do not affect it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from benchmarks.ports import free_ports
 TOPICS, GROUPS = 1_000, 50
 SERIES = 50_000
 PAIRS = (SERIES - metrics_scrape.SERIES_OF_A_TOPIC * TOPICS) // metrics_scrape.SERIES_OF_A_PAIR
-"""Pairs of a group and a topic that it reads."""
+"""Number of pairs of a group and a topic that it reads."""
 OK = b"HTTP/1.1 200"
 THROWN_BYTES = 1 << 20
 PACED = Case(rate=10_000)
@@ -113,7 +113,7 @@ def scrape(port: int) -> bytes:
 
 
 def _scrape(port: int, cpus: set[int] | None, done: threading.Event) -> None:
-    """Each second, until the event is set.
+    """Scrape once a second until the event is set.
 
     Raises:
         RuntimeError: the broker did not answer with success, or no scrape ended.
@@ -130,7 +130,7 @@ def _scrape(port: int, cpus: set[int] | None, done: threading.Event) -> None:
 
 
 def _throw_away(port: int) -> None:
-    """One scrape whose text the kernel drops: reading it would take the generator's processor."""
+    """Run one scrape whose text the kernel discards: to read it would take CPU time from the generator."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as to:
         to.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         status = to.recv(len(OK), socket.MSG_WAITALL)
@@ -142,7 +142,7 @@ def _throw_away(port: int) -> None:
 
 
 def _scrape_cpu(pid: int, port: int, scrapes: int) -> Found:
-    """The processor time that the idle broker's process uses for a scrape."""
+    """The CPU time of the idle broker's process for a scrape."""
     lines, took = 0, []
     scrape(port)
     for _ in range(scrapes):

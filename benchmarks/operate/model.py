@@ -1,4 +1,6 @@
-"""The rows of the record ``operate``: what is measured, the goal of each figure, and where a row runs."""
+"""The rows of the record ``operate``: their measurements, the goals of their figures, and their
+environment.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ class Line:
     most: float | None = None
 
     def goal(self) -> str:
-        """The goal as text; empty: there is none."""
+        """The goal as text; empty without a goal."""
         if self.least is not None:
             return f">= {self.shown(self.least)}"
         return "" if self.most is None else f"<= {self.shown(self.most)}"
 
     def met(self, value: float) -> bool | None:
-        """Whether the goal is met; None: there is none."""
+        """Whether the goal is met; None without a goal."""
         if self.least is not None:
             return value >= self.least
         return None if self.most is None else value <= self.most
@@ -46,7 +48,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Found:
-    """A figure: the median, the quartiles of the rounds if there are several, and what it was made of."""
+    """A figure: the median, the quartiles of the rounds if there are several, and the numbers from which it
+    was computed.
+    """
 
     value: float
     low: float | None = None
@@ -56,11 +60,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row runs.
+    """The environment of a row.
 
     Attributes:
-        folder: of the servers' data.
-        apache: the class path of Apache's servers; None: they are not there.
+        folder: the folder for the servers' data.
+        apache: the class path of Apache's servers; None if they are not available.
     """
 
     folder: Path
@@ -69,34 +73,34 @@ class Place:
 
     @property
     def server_cpus(self) -> set[int] | None:
-        """The processor of the broker that is measured alone; None: any."""
+        """The processors for a broker that is measured alone; None for any."""
         available = sorted(os.sched_getaffinity(0))
         return set(available[:1]) if len(available) > 1 else None
 
     @property
     def other_cpus(self) -> set[int] | None:
-        """The processors of all else then."""
+        """The processors for all other processes in that case."""
         return set(sorted(os.sched_getaffinity(0))[1:]) or None
 
     def apart(self) -> Generator:
-        """A generator that leaves the broker's processor alone."""
+        """A load generator that does not use the broker's processor."""
         return Generator(self.other_cpus)
 
     def rounds(self, full: int, short: int = 2) -> int:
-        """How often the sides take turns."""
+        """Number of turns of each side."""
         return short if self.short else full
 
     def seconds(self, full: float, short: float) -> float:
-        """How long one run lasts."""
+        """Duration of one run."""
         return short if self.short else full
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row that can be taken alone.
+    """A row, which can be measured alone.
 
     Attributes:
-        take: measures it; a line that cannot be measured here is left out.
+        take: measures the row; lines that cannot be measured here are left out.
     """
 
     key: str
@@ -114,7 +118,7 @@ def middle(values: Sequence[float], made_of: str = "") -> Found:
 
 
 def ratio(of: Sequence[float], to: Sequence[float], shape: str) -> Found:
-    """The median of the ratios within the rounds; ``shape`` shows the two medians behind it."""
+    """The median of the ratios within the rounds; ``shape`` formats the two medians behind it."""
     made_of = f"{shape.format(statistics.median(of))} / {shape.format(statistics.median(to))}"
     return middle([a / b for a, b in zip(of, to, strict=True)], made_of)
 

@@ -1,4 +1,4 @@
-"""A thousand users with rules and ten thousand topics: their memory, and what a changed rule costs."""
+"""A thousand users with rules and ten thousand topics: their memory, and the cost of a changed rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ USERS, TOPICS = 1_000, 10_000
 FEW_USERS, FEW_TOPICS = 100, 1_000
 ENTRIES: Final = 10
 USED: Final = 10
-"""Topics that each user sends to, the last one among them: so it has a byte for each topic."""
+"""Number of topics that each user sends to. They include the last topic, so that each user's table has a byte
+for every topic.
+"""
 SETTLED_S = 2.0
 LINES = (
     Line(
@@ -73,14 +75,14 @@ def take(place: Place) -> Mapping[str, Found]:
 def _changes(
     broker: Server, root: Client, users: list[Credentials], clients: list[Client], topic: str, count: int
 ) -> Iterator[tuple[float, bool]]:
-    """The processor time of each change, in milliseconds, and whether a request passed that should not."""
+    """For each change, its CPU time in milliseconds, and whether a request passed that should be refused."""
     for number in range(count):
         user, client = users[number], clients[number]
         _send(client, user, topic, ResponseCode.SUCCESS)
         begin = cpu_s(broker.pid)
         _rule(root, RequestCode.AUTH_UPDATE_ACL, user, [_entry(f"Topic:{topic}", "Deny")])
         late = _sent(client, user, topic) != ResponseCode.NO_PERMISSION
-        time.sleep(0.3)  # for what is written behind
+        time.sleep(0.3)  # time for asynchronous writes
         yield (cpu_s(broker.pid) - begin) * 1000, late
 
 
@@ -104,7 +106,7 @@ def _rule(root: Client, code: int, user: Credentials, entries: list[dict[str, An
 
 
 def _sent(client: Client, user: Credentials, topic: str) -> int:
-    """The code that answers a send."""
+    """The response code of a send."""
     send = keys.frames()["send"]
     command = signed(send.code, {**send.ext, "b": topic}, send.body, user)
     return client.ask(command.code, command.ext, command.body).code

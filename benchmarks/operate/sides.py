@@ -1,4 +1,4 @@
-"""Brokers that stand still unless they are measured, loads on them in turn, and what is put into them."""
+"""Brokers that are paused unless they are measured, loads on them in turn, and their topics and groups."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ TOPIC: Final = "bench"
 STARTED_WITHIN_S: Final = 90.0
 CHUNK_BYTES: Final = 1 << 20
 GROUP: Final = "readers_{:04d}"
-# Apache's broker refuses sends that wait for long, as they do when the machine stands still for a moment.
+# Apache's broker refuses sends that wait for long, which happens when the machine stalls for a moment.
 PATIENT: Final = {"waitTimeMillsInSendQueue": "20000", "osPageCacheBusyTimeOutMills": "20000"}
 Run = dict[str, Any]
 
 
 class Side:
-    """A broker with a name server and the topic ``bench``, which stands still unless it is measured.
+    """A broker with a name server and the topic ``bench``, which is paused unless it is measured.
 
     Args:
-        signs: whether its requests carry the root user's keys.
+        signs: whether requests to the broker carry the root user's keys.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Side:
 
     @contextmanager
     def working(self) -> Iterator[Server]:
-        """The broker runs inside."""
+        """Let the broker run inside the block."""
         self.broker.resume()
         try:
             yield self.broker
@@ -73,7 +73,7 @@ class Side:
             self.broker.pause()
 
     def load(self, case: Case, seconds: float, *, topic: str = TOPIC, **more: object) -> Run:
-        """One run of a load on the broker, which works.
+        """Run a load once on the broker, which must be running.
 
         Raises:
             RuntimeError: a request failed.
@@ -84,14 +84,14 @@ class Side:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop its servers."""
+        """Stop the side's servers."""
         stop_paused(self.broker, *([] if self._own is None else [self._own]))
 
 
 def load(
     generator: Generator, broker: Server, case: Case, seconds: float, *, topic: str = TOPIC, **more: object
 ) -> Run:
-    """One run of a load.
+    """Run a load once.
 
     Raises:
         RuntimeError: a request failed.
@@ -108,9 +108,9 @@ def load(
 
 
 def in_turn(rounds: int, takes: Mapping[str, Callable[[], Run]]) -> dict[str, list[Run]]:
-    """Runs of each side, in an order that changes from round to round.
+    """Run each side once per round, in an order that changes from round to round.
 
-    A round in which the machine gave a broker no time at all is left out.
+    A round in which a broker got no CPU time is left out.
     """
     runs: dict[str, list[Run]] = {name: [] for name in takes}
     for turn in range(rounds):
@@ -122,7 +122,7 @@ def in_turn(rounds: int, takes: Mapping[str, Callable[[], Run]]) -> dict[str, li
 
 
 def compared(runs: Mapping[str, Iterable[Run]], key: str, of: str, to: str, shape: str) -> Found:
-    """The ratio of one figure of two sides; ``p99`` and such are latencies in microseconds."""
+    """The ratio of one figure between two sides; keys such as ``p99`` are latencies in microseconds."""
     first, second = (
         [float(run["latency_us"][key] if key.startswith("p") else run[key]) for run in runs[side]]
         for side in (of, to)
@@ -131,19 +131,19 @@ def compared(runs: Mapping[str, Iterable[Run]], key: str, of: str, to: str, shap
 
 
 def signed(code: int, fields: Mapping[str, str], body: bytes = b"", user: Credentials = keys.ROOT) -> Command:
-    """A request with the keys of a user."""
+    """A request signed with a user's keys."""
     command = Command(code, dict(fields), body, keys.OPAQUE)
     Signer(user).sign(command, user)
     return command
 
 
 def ask(client: Client, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-    """A request with the keys of the root user that is answered with success."""
+    """Send a request signed with the root user's keys, and require success."""
     client.request(code, signed(code, fields, body).ext, body)
 
 
 def fields_of(topic: str) -> dict[str, str]:
-    """The header of a request that makes a topic of 8 queues."""
+    """The header of a request that creates a topic with 8 queues."""
     return {
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES), "perm": "6",
         "writeQueueNums": str(QUEUES), "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
@@ -151,10 +151,10 @@ def fields_of(topic: str) -> dict[str, str]:
 
 
 def create_topic(broker: Server, topic: str, *, signs: bool = False) -> None:
-    """Make a topic as soon as the broker does so.
+    """Create a topic, with retries until the broker accepts it.
 
     Raises:
-        OSError, RequestError: it does not, or has ended.
+        OSError, RequestError: the broker does not accept it in time, or has ended.
     """
     fields = fields_of(topic)
     if signs:
@@ -173,20 +173,22 @@ def create_topic(broker: Server, topic: str, *, signs: bool = False) -> None:
 
 
 def make_topics(generator: Generator, broker: Server, count: int) -> None:
-    """Topics of 8 queues with a message in the first of them; their names are those of ``many_topics``."""
+    """Create topics with 8 queues and a message in the first one; their names are those of
+    ``many_topics``.
+    """
     many_topics.create_some(broker, 0, count)
     many_topics.first_messages(generator, broker, count)
 
 
 def make_groups(broker: Server, count: int) -> None:
-    """Consumer groups."""
+    """Create consumer groups."""
     with Client(broker.port, timeout_s=60) as client:
         for number in range(count):
             client.create_group(GROUP.format(number))
 
 
 def commit(broker: Server, pairs: Iterable[tuple[str, str]]) -> None:
-    """Let each pair of a group and a topic have read nothing yet, in any queue."""
+    """Commit offset 0 in all queues, for each pair of a group and a topic."""
     frames = bytearray()
     with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as to:
         for group, topic in pairs:
@@ -200,14 +202,14 @@ def commit(broker: Server, pairs: Iterable[tuple[str, str]]) -> None:
                 frames.clear()
         frames += encode_frame(Command(GET_BROKER_RUNTIME_INFO, opaque=1))
         to.sendall(frames)
-        # Its answer comes behind all that was sent before.
+        # The answer to this request arrives after everything sent before is handled.
         if not to.recv(1):
             raise ConnectionError("the broker closed the connection")
 
 
 @contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Work in a thread, which ends soon after the event that it gets is set; its error is raised here."""
+    """Run ``work`` in a thread, which ends soon after its event is set; its error is raised here."""
     done = threading.Event()
     failures: list[BaseException] = []
 
@@ -229,6 +231,6 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of all threads of a process so far, to the microsecond."""
-    # The clock of a process, as clock_getcpuclockid(3) names it.
+    """CPU time of all threads of a process so far, with a precision of a microsecond."""
+    # The id of a process's clock, as computed by clock_getcpuclockid(3).
     return time.clock_gettime((~pid << 3) | 2)

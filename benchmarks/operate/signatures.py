@@ -1,4 +1,4 @@
-"""Each signature checked, beside Apache's broker with the same switches: the processor time of a send."""
+"""The CPU time of a send with each signature checked, beside Apache's broker with the same settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINES = (Line("cpu", "CPU of a signed send, 16 x 16, ours / Apache's", most=0.25
 
 
 def take(place: Place) -> Mapping[str, Found]:
-    """Both in turn; nothing without Apache's."""
+    """Both brokers in turn; empty without Apache's."""
     if place.apache is None:
         return {}
     generator, frame = Generator(), _frame(place.folder)
@@ -54,7 +54,7 @@ def take(place: Place) -> Mapping[str, Found]:
 
 
 def _frame(folder: Path) -> Path:
-    """A signed send. Only its opaque changes, which is not signed."""
+    """The frame of a signed send. Only its opaque changes, which is not signed."""
     command = keys.frames()["send"]
     Signer(keys.ROOT).sign(command, keys.ROOT)
     path = folder / "send"

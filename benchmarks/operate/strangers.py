@@ -1,4 +1,4 @@
-"""Connections that cost a broker something beside sends: new ones with TLS, and strangers who are slow."""
+"""Connections that cost a broker something beside sends: new TLS connections, and slow strangers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ from orbitmq.wire.frame import encode_frame
 
 PACED: Final = Case(rate=20_000)
 HANDSHAKES: Final = 200
-"""New connections each second."""
+"""New connections per second."""
 WORKERS: Final = 8
 STRANGERS: Final = 5_000
 FEW_STRANGERS: Final = 1_000
 LESS_URGENT: Final = 10
-"""The niceness of the threads that connect."""
+"""The niceness of the connecting threads."""
 ADDRESSES: Final = 10
-"""Of this machine, for the strangers: a broker takes at most 1,000 connections from one address."""
+"""Addresses of this machine for the strangers: a broker accepts at most 1,000 connections from one
+address.
+"""
 FIRST_BYTES: Final = encode_frame(Command(RequestCode.GET_BROKER_RUNTIME_INFO, opaque=1))
 GONE_S: Final = 12.0
-"""A connection whose first frame does not come is closed after 10 s."""
+"""A connection without a first frame is closed after 10 s."""
 LINES = (
     Line("handshakes", "p99 of 20,000 sends/s, 200 new TLS connections/s beside / without", most=2),
     Line("handshakes_memory", "RssAnon more afterwards", "MB", most=8),
@@ -52,7 +54,7 @@ def take(place: Place) -> Mapping[str, Found]:
         Side(place.folder / "broker", place.apart(), pair.server, cpus=place.server_cpus) as side,
         side.working() as broker,
     ):
-        side.load(PACED, 2.0)  # its own memory has grown before it is looked at
+        side.load(PACED, 2.0)  # the broker's memory has to grow before it is measured
         made_ones = Counter()
         works: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
             "handshakes": partial(_handshaking, broker.port, pair, made_ones, place.other_cpus),
@@ -70,7 +72,7 @@ def take(place: Place) -> Mapping[str, Found]:
 
 
 class Counter:
-    """A number that threads count up."""
+    """A number that several threads increment."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -95,7 +97,9 @@ def _runs(
 
 @contextlib.contextmanager
 def _handshaking(port: int, pair: Pair, made_ones: Counter, cpus: set[int] | None) -> Iterator[None]:
-    """Each worker opens a connection, asks once, closes it, and waits for the time of the next one."""
+    """Run workers, each of which opens a connection, sends a request, closes it, and waits until the next one
+    is due.
+    """
     context = ssl.create_default_context(cafile=str(pair.ca))
 
     def work(done: threading.Event) -> None:
@@ -120,7 +124,7 @@ def _handshaking(port: int, pair: Pair, made_ones: Counter, cpus: set[int] | Non
 
 @contextlib.contextmanager
 def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
-    """Connections that send a byte of their first frame each second; those that are closed come again."""
+    """Keep connections that send a byte of their first frame every second; closed ones are opened again."""
     ready = threading.Event()
 
     def connect(number: int) -> socket.socket:
@@ -154,7 +158,9 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
 
 
 def _give_way(cpus: set[int] | None) -> None:
-    """The running thread stands for other machines: the load generator beside it goes first."""
+    """Give the running thread a lower priority than the load generator, since it stands for other
+    machines.
+    """
     if cpus:
         os.sched_setaffinity(0, cpus)
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LESS_URGENT)

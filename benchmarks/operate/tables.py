@@ -1,4 +1,4 @@
-"""The tables of the record ``operate``: one for each row that it has."""
+"""The tables of the record ``operate``, one for each of its rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADINGS = ("measured", "quartiles", "from", "goal", "met")
 
 
 def tables(rows: Mapping[str, Row], taken: Mapping[str, Any]) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Headings and lines of each row that was taken."""
+    """Headings and lines of each row in the record."""
     for key, row in rows.items():
         if key in taken:
             found = taken[key]["found"]
@@ -20,7 +20,7 @@ def tables(rows: Mapping[str, Row], taken: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def cells(line: Line, found: Mapping[str, Any]) -> list[str]:
-    """The line of one figure."""
+    """The table's line for one figure."""
     value, low, high = found["value"], found["low"], found["high"]
     spread = "" if low is None else f"{line.shown(low)} to {line.shown(high)}"
     met = {None: "", True: "yes", False: "**no**"}[line.met(value)]

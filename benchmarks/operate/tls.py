@@ -1,6 +1,6 @@
-"""TLS 1.3 beside clear text at one broker, and beside Apache's broker with the same certificate.
+"""TLS 1.3 beside plain TCP at one broker, and beside Apache's broker with the same certificate.
 
-The load generator speaks TLS itself (OpenSSL), the same for both brokers, which serve both on one port.
+The load generator uses OpenSSL, in the same way for both brokers, which serve TLS and plain TCP on one port.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LINES = (
 
 
 def take(place: Place) -> Mapping[str, Found]:
-    """All figures of the row; nothing without OpenSSL's headers."""
+    """All figures of the row; empty without OpenSSL's headers."""
     if not speaks_tls():
         print("operate: no TLS without OpenSSL's headers (Debian: libssl-dev)", flush=True)
         return {}
@@ -63,7 +63,7 @@ def _once(place: Place, side: Side, case: Case, tls: int, **more: Any) -> Run:
 
 
 def _beside(place: Place, generator: Generator, ours: Side, pair: Pair) -> dict[str, Found]:
-    """The processor time of both brokers."""
+    """The CPU time of both brokers."""
     assert place.apache is not None
     maker, found = Apache(place.apache), {}
     with _java_options(pair), Side(place.folder / "apache", generator, {}, maker=maker) as apache:
@@ -80,7 +80,9 @@ def _beside(place: Place, generator: Generator, ours: Side, pair: Pair) -> dict[
 
 @contextlib.contextmanager
 def _java_options(pair: Pair) -> Iterator[None]:
-    """Java programs that start inside have the certificate; Apache's takes its TLS from system properties."""
+    """Give Java programs started in the block the certificate; Apache's take their TLS settings from system
+    properties.
+    """
     options = {"tls.test.mode.enable": "false", **pair.server}
     os.environ["JAVA_TOOL_OPTIONS"] = " ".join(f"-D{key}={value}" for key, value in options.items())
     try:

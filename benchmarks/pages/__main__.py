@@ -26,16 +26,16 @@ BLOCKS = {**broker.BLOCKS, **operate.BLOCKS, **spark.BLOCKS, **faults.BLOCKS}
 
 
 def written(text: str) -> str:
-    """The page with the figures of the records.
+    """The text with its blocks replaced by the records' figures.
 
     Raises:
-        KeyError: a block has a name that nobody writes.
+        KeyError: a block has an unknown name.
     """
     return BLOCK.sub(lambda match: f"{match['begin']}{BLOCKS[match['name']]()}\n{match['end']}", text)
 
 
 def differing() -> Iterator[Path]:
-    """The pages whose figures are not those of the records."""
+    """The pages whose figures differ from the records."""
     for name in PAGES:
         path = ROOT / name
         if (text := path.read_text(encoding="utf-8")) != written(text):

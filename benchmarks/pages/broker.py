@@ -1,4 +1,4 @@
-"""Broker and client beside Apache's, and OrbitMQ alone beside its goals."""
+"""The figures of broker and client beside Apache's, and of OrbitMQ alone beside its goals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _growth(what: str, shown: Callable[[dict[str, Any]], str]) -> list[str]:
 
 
 def _pop_us(side: str, *, idle: bool) -> float:
-    """Broker CPU of a message, with or without the broker's idle CPU in the same time."""
+    """Broker CPU per message in microseconds, with or without the broker's idle CPU of the same time."""
     costs = record("pop")["costs"][side]
     spent = 0.0 if idle else costs["idle_cpu_s"]
     runs = [(run["cpu_s"] - spent * run["measured_s"]) / run["messages"] for run in costs["runs"]]
@@ -85,7 +85,7 @@ def _grpc(load: str, side: str) -> dict[str, float]:
 
 
 def readme() -> str:
-    """README's table: OrbitMQ's broker beside Apache's."""
+    """README's table of OrbitMQ's broker beside Apache's."""
     popped = [_pop_us(side, idle=False) for side in ("OrbitMQ", "Apache 5.5.0")]
     rows = [
         _load("send 128 B, on disk before the answer: rate, broker CPU of one", "send 128 B, 16 x 16 SYNC"),
@@ -110,7 +110,7 @@ def _latencies(one: dict[str, Any]) -> str:
 
 
 def loads() -> str:
-    """Rates, processor time and latencies of the broker, in turn."""
+    """The table of the broker's rates, CPU time and latencies, measured in turn with Apache's."""
     rows = []
     for flush in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         for title, ours in _figures(flush, "ours").items():
@@ -129,7 +129,7 @@ def loads() -> str:
 
 
 def grpc() -> str:
-    """The loads over gRPC."""
+    """The table of the loads over gRPC."""
     rows = []
     for load in record("grpc")["grpc"]:
         ours, apache = _grpc(load, "ours"), _grpc(load, "apache")
@@ -142,7 +142,7 @@ def grpc() -> str:
 
 
 def grpc_rows() -> str:
-    """The rows over gRPC, and whether their goals were met."""
+    """The table of gRPC's rows, and whether their goals were met."""
     return table([*GRPC_HEADINGS, "taken"], with_grpc.row_lines(record("grpc")))
 
 
@@ -159,7 +159,7 @@ def processes() -> str:
 
 
 def topics() -> str:
-    """The cost of many topics."""
+    """The table of the costs of many topics."""
     rows = [
         _growth(
             "make them, 16 at a time",
@@ -177,7 +177,7 @@ def topics() -> str:
 
 
 def replicas() -> str:
-    """A broker with a slave, beside Apache's."""
+    """The table of a broker with a slave, beside Apache's."""
     rows = []
     sides = [record("peer")["replicas"][side] for side in ("ours", "apache")]
     for ours, apache in zip(*sides, strict=True):
@@ -189,7 +189,7 @@ def replicas() -> str:
 
 
 def timers() -> str:
-    """The table of timer messages: how late they are, their memory, the start with them."""
+    """The table of timer messages: their lateness and memory, and the start with them."""
     found = record("peer")["timers"]
 
     def row(what: str, shown: Callable[[dict[str, Any]], str]) -> list[str]:
@@ -211,7 +211,7 @@ def timers() -> str:
 
 
 def client() -> str:
-    """The Python client beside Apache's Java client."""
+    """The table of the Python client beside Apache's Java client."""
     speeds, waits = record("client")["speeds"], record("client")["waits"]
     rows = []
     for way in WAYS:
@@ -241,7 +241,7 @@ def goals() -> str:
 
 
 def alone() -> str:
-    """The cost of a slave for its master."""
+    """The table of a slave's costs for its master."""
     rows = []
     found = {(one["mode"], one["figure"]["title"]): one for one in record("orbitmq")["replicas"]}
     for title in dict.fromkeys(title for _, title in found):
@@ -257,7 +257,7 @@ def alone() -> str:
 
 
 def keys() -> str:
-    """The cost of keys, and whether its goals were met."""
+    """The table of the costs of keys, and whether their goals were met."""
     loads = record("keys")["loads"]
     rows = itertools.chain.from_iterable(with_keys.rows(*load) for load in loads.items())
     return f"{table(with_keys.HEADINGS, rows)}\n\n{taken(record('keys'))}."

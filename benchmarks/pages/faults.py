@@ -1,4 +1,4 @@
-"""The figures of faults: processes that are killed, frozen and cut off."""
+"""The figures of faults: processes that are killed, frozen or cut off."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _row(entry: dict[str, Any]) -> list[str]:
 
 
 def costs() -> str:
-    """The faults that an operator asks about first."""
+    """The table of the faults that matter most to operators."""
     found = _entries(OURS)
     return table(HEADINGS, [_row(found[fault]) for fault in SHOWN])
 
@@ -67,7 +67,7 @@ def summary() -> str:
 
 
 def kills() -> str:
-    """The run of each kind of kill."""
+    """The table with the run of each kind of kill."""
     runs = {run["mode"]: run for run in record("kills")["runs"]}
     rows = []
     for mode, title in KILLED.items():
@@ -81,7 +81,7 @@ def kills() -> str:
 
 
 def of_grpc_clients() -> str:
-    """The faults of gRPC clients and their brokers, beside Apache's."""
+    """The table of the faults of gRPC clients and their brokers, beside Apache's."""
     found = record("grpc-faults")
     return f"{table(GRPC_HEADINGS, grpc_rows(found['sides']))}\n\n{taken(found)}."
 

@@ -1,4 +1,4 @@
-"""What operating a broker costs, and whether the goals were met."""
+"""The tables of the costs of operating a broker, and whether the goals were met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.pages.records import record, table, taken
 
 
 def operate() -> str:
-    """A table of each row of the record."""
+    """A table for each row of the record."""
     found = [table(headings, lines) for headings, lines in tables(ROWS, record("operate")["rows"])]
     return "\n\n".join([*found, f"{taken(record('operate'))}."])
 

@@ -1,4 +1,4 @@
-"""The records in benchmarks/results, and the formats in which pages show their numbers."""
+"""Reads the records in benchmarks/results, and formats their numbers for pages."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def number(value: float) -> str:
 
 
 def rate(value: float, what: str = "") -> str:
-    """A rate for one second."""
+    """A rate per second."""
     return f"{value:,.0f}{what and ' ' + what}/s"
 
 
 def cost(one: dict[str, Any]) -> str:
-    """Rate and processor time of one figure."""
+    """Rate and CPU time of one figure."""
     return f"{rate(one['rate'])}; {number(one['cpu_us'])} us"
 
 
 def spread(values: Sequence[float]) -> str:
-    """The median, and all runs from the least to the most."""
+    """The median, and the range of all runs."""
     middle = f"{statistics.median(values):,.0f}"
     return middle if len(values) == 1 else f"{middle} ({min(values):,.0f} to {max(values):,.0f})"
 

@@ -1,4 +1,4 @@
-"""Spark over OrbitMQ beside Spark over Kafka."""
+"""The figures of Spark with OrbitMQ beside Spark with Kafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _memory(key: str, side: str) -> str:
 
 
 def readme() -> str:
-    """The table of four cases that every reader looks for."""
+    """README's table of the four main cases."""
     rows = [[what, *(_rates(key, side).removesuffix(" rows/s") for side in SIDES)] for what, key in FRONT]
     return table(["Spark, rows/s: median (least to most)", *SIDES], rows)
 
