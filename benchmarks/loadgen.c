@@ -1,8 +1,8 @@
 /* Load generator for a RocketMQ broker: one thread, epoll, request frames encoded once and patched.
  *
- * It costs well under a microsecond per pipelined message, so that the broker is what is measured.
- * Every response is checked (code 0, an opaque that we wait for, whole records in a pull); anything
- * else is counted in "errors" by response code, or under "mismatched". One JSON line goes to stdout.
+ * It costs well under a microsecond per pipelined message, so that the figures are the broker's.
+ * Every response is checked (code 0, the opaque of a request in flight, whole records in a pull); any other
+ * response is counted in "errors" by its code, or under "mismatched". One JSON line goes to stdout.
  *
  *   loadgen send  --port P --topic T [--header json|rocketmq] [--connections N] [--window W] [--body B]
  *                 with --topics N the last 5 characters of T are the number of a topic: 00000 to N-1 in turn
@@ -16,10 +16,10 @@
  *                                        were written before; with --ahead N they are new, and a write that
  *                                        reaches new ones is followed by N bytes of zeros
  *
- * With --rate R the operations are due at fixed instants and latency counts from that instant, not from
- * the moment when the generator got round to it (no coordinated omission). --pid N adds the CPU time that
- * process N (all threads) used inside the measured window. --tls 1 speaks TLS 1.3 and takes any certificate;
- * it is there when this file is compiled with -DWITH_TLS -lssl -lcrypto.
+ * With --rate R the operations are due at fixed instants, and latency counts from that instant, not from the
+ * moment when the generator sends the request (no coordinated omission). --pid N adds the CPU time that process N
+ * (all threads) used inside the measured window. --tls 1 uses TLS 1.3 and accepts any certificate; this needs a
+ * compilation with -DWITH_TLS -lssl -lcrypto.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -59,7 +59,7 @@ struct options {
     double rate, warmup, duration;
 };
 
-/* A request frame and where its variable fields stand (-1: absent). */
+/* A request frame, and the positions of its variable fields (-1: absent). */
 struct template {
     char *bytes;
     int length, capacity;
@@ -76,7 +76,7 @@ struct slot {
 
 struct connection {
     int fd, write_armed;
-    void *tls; /* SSL; NULL: in clear */
+    void *tls; /* SSL; NULL for plain TCP */
     char *in, *out;
     int in_length, in_capacity, out_length, out_from, out_capacity;
     uint32_t sequence;
@@ -245,7 +245,7 @@ static void put_pull_fields(struct template *t) {
     t->at_queue = put_field(t, "queueId", "0");
     t->at_offset = put_field(t, "queueOffset", "");
     put_field(t, "subVersion", "1700000000000");
-    if (!opt.sql) put_field(t, "subscription", "*"); /* by SQL as the group's heartbeat says */
+    if (!opt.sql) put_field(t, "subscription", "*"); /* for SQL the subscription is in the group's heartbeat */
     snprintf(number, sizeof number, "%d", delivering ? SUSPEND_MS : 0);
     put_field(t, "suspendTimeoutMillis", number);
     put_field(t, "sysFlag", opt.sql ? "0" : delivering ? "6" : "4"); /* 4: has a subscription, 2: may be suspended; no commit */
@@ -275,7 +275,7 @@ static void put_body(struct template *t, int code) {
     }
 }
 
-/* A ready-made frame with a JSON header and the opaque 1000000. Nothing else of it changes: it may be signed. */
+/* A given frame with a JSON header and the opaque 1000000. Only the opaque changes, so the frame may be signed. */
 static void load_template(struct template *t) {
     static const char opaque[] = "\"opaque\":";
     char buffer[65536];
@@ -364,7 +364,7 @@ static void patch_number(char *at) {
     for (int i = NUMBER_DIGITS - 1; i >= 0; i--, value /= 10) at[i] = (char)('0' + value % 10);
 }
 
-/* Copies the template, with the offset's digits let in where it has one, and patches the rest. */
+/* Copies the template, inserts the offset's digits if it has an offset, and patches the other fields. */
 static int encode_request(char *out, const struct template *t, const struct slot *slot) {
     int shift = 0, shift_after = t->length;
     if (t->at_offset < 0) {
@@ -400,7 +400,7 @@ static void arm(struct connection *c, int write) {
     if (epoll_ctl(epoll_fd, EPOLL_CTL_MOD, c->fd, &event) < 0) die("epoll_ctl: %s", strerror(errno));
 }
 
-/* ---- bytes: in clear, or through TLS ---- */
+/* ---- bytes: over plain TCP, or over TLS ---- */
 
 #ifdef WITH_TLS
 static SSL_CTX *tls_context;
@@ -419,7 +419,7 @@ static void open_tls(struct connection *c) {
         die("no TLS handshake: %s", ERR_error_string(ERR_get_error(), NULL));
 }
 
-/* The answer of SSL_read or SSL_write as that of recv or send. */
+/* Converts the result of SSL_read or SSL_write into that of recv or send. */
 static ssize_t outcome(SSL *tls, int n) {
     if (n > 0) return n;
     int error = SSL_get_error(tls, n);
@@ -439,7 +439,7 @@ static ssize_t take_in(struct connection *c, char *bytes, size_t room) {
     return recv(c->fd, bytes, room, 0);
 }
 
-/* Whether bytes have been read from the socket that the caller has not got: epoll does not tell of them. */
+/* Whether SSL holds bytes that were read from the socket but not by the caller: epoll does not report them. */
 static int has_more(const struct connection *c) { return c->tls != NULL && SSL_has_pending(c->tls); }
 #else
 static void open_tls(struct connection *c) { (void)c; }
@@ -491,7 +491,7 @@ static long json_number(const char *header, int length, const char *name) {
     return at == NULL ? -1 : strtol(at + strlen(name), NULL, 10);
 }
 
-/* Whole records in a pull response, or -1 when they do not fill it exactly. */
+/* The number of records in a pull response, or -1 if whole records do not fill it exactly. */
 static int count_records(const char *body, int length) {
     int at = 0, count = 0;
     while (at + 8 <= length) {
@@ -510,7 +510,7 @@ static void advance(struct slot *slot, int records) {
 
 static void count_error(long code) { errors_by_code[code > 0 && code < MAX_CODES ? code : MAX_CODES - 1]++; }
 
-/* A pull response in deliver mode: every record began with the instant when it was due. */
+/* Handles a pull response in deliver mode: every body begins with the instant when its send was due. */
 static void settle_delivery(struct slot *slot, long code, const char *body, int body_length, uint64_t now) {
     if (code == NOT_FOUND || code == RETRY_IMMEDIATELY) return;
     int records = code == 0 ? count_records(body, body_length) : 0;
@@ -586,7 +586,7 @@ static void on_frame(struct connection *c, const char *bytes, int length, uint64
     if (opt.rate <= 0 && !stopping && (opt.ops <= 0 || issued < (uint64_t)opt.ops)) issue(c, slot, now);
 }
 
-/* Takes in what there is at once; returns whether there may be more. */
+/* Reads the bytes that are available at once; returns whether there may be more. */
 static int receive(struct connection *c) {
     if (c->in_capacity - c->in_length < READ_BYTES / 2) {
         c->in_capacity *= 2;
@@ -646,7 +646,7 @@ static void open_connections(const struct template *t) {
         for (int w = 0; w < opt.window; w++) {
             long number = (long)i * opt.window + w, total = (long)opt.connections * opt.window;
             c->slots[w].queue = (int)(number % opt.queues);
-            /* Pull slots start spread over the queue, so that they do not all read the same page. */
+            /* Pull slots start at offsets spread over the queue, so that they do not all read the same page. */
             if (opt.max_offset > opt.count) c->slots[w].offset = (opt.max_offset - opt.count) * number / total;
         }
     }
@@ -672,7 +672,7 @@ static double own_cpu_seconds(void) {
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-/* Waits for events at most until `deadline`; microsecond timeouts where the kernel has epoll_pwait2. */
+/* Waits for events until `deadline` at most; with microsecond timeouts if the kernel has epoll_pwait2. */
 static int wait_events(struct epoll_event *events, int capacity, uint64_t deadline) {
     uint64_t now = now_ns();
     uint64_t left = deadline > now ? deadline - now : 0;
@@ -691,8 +691,8 @@ static struct slot *free_slot(struct connection *c) {
     return NULL;
 }
 
-/* Issues what is due and moves `due` on; returns when to look again. An operation that finds no free slot waits
- * and keeps its due instant. */
+/* Issues the due operations and advances `due`; returns the time of the next look. An operation without a free
+ * slot waits and keeps its due instant. */
 static uint64_t issue_due(uint64_t *due, double interval_ns) {
     static double fraction;
     static int turn;

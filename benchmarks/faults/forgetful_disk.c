@@ -1,14 +1,14 @@
-/* Notes unflushed changes of one process, by LD_PRELOAD, so that they can be taken back after a kill.
+/* Records unflushed changes of one process, by LD_PRELOAD, so that they can be undone after a kill.
  *
- * A kill alone loses nothing: the kernel keeps written data. This library notes the state before each write and
- * each change of a name, and then makes the change at once, so that the process reads its own writes, through
- * maps too. fdatasync and fsync of a file end its earlier notes; notes of names end when each folder concerned is
- * synced. After the end of the process forgetful.py undoes the remaining notes, newest first. Nothing has to be
- * kept in memory or to be found again at a read.
+ * A kill alone loses nothing: the kernel keeps written data. This library writes a note of the state before each
+ * write and each change of a name, and then makes the change at once, so that the process reads its own writes,
+ * even through maps. fdatasync and fsync of a file end its earlier notes; notes of names end when each folder
+ * concerned is synced. After the end of the process forgetful.py undoes the remaining notes, newest first. The
+ * library keeps no data in memory, and reads need no look-up.
  *
- * FORGETFUL_DISK is the folder that forgets. FORGETFUL_NOTES is an empty folder beside it, for `journal` and, under
- * a number, a second name of each file concerned, so that its content outlives a removal or a replacement. Both
- * variables are read when the first file is opened: a forked process may set them.
+ * FORGETFUL_DISK is the folder whose unflushed changes are recorded. FORGETFUL_NOTES is an empty folder beside it,
+ * for `journal` and, under a number, a second name of each file concerned, so that its content outlives a removal
+ * or a replacement. Both variables are read when the first file is opened: a forked process may set them.
  *
  * A change that cannot be noted ends the process: a writable map, a copy into a file within the kernel.
  */
@@ -103,7 +103,7 @@ static int inside(const char *path) {
     return strncmp(path, root, root_length) == 0 && (path[root_length] == '/' || !path[root_length]);
 }
 
-/* The folder of a path, without links, and the name in it; 0 when the path is not on the disk. */
+/* The folder of a path, without links, and the name in it; 0 if the path is outside of FORGETFUL_DISK. */
 static int locate(int at, const char *path, char *folder, char *name) {
     char whole[PATH_MAX * 2], from[64];
     if (!ready() || !path)
@@ -131,7 +131,7 @@ static int locate(int at, const char *path, char *folder, char *name) {
     return inside(folder) && name[0];
 }
 
-/* The number of a file; a new number also makes the file's second name. `path` is followed if it is a link. */
+/* The number of a file; a new number also creates the file's second name. `path` is followed if it is a link. */
 static int32_t number_of(const struct stat *file, const char *path) {
     size_t at = (size_t)(file->st_ino * 2654435761u) % FILES;
     while (known[at].file) {
@@ -151,7 +151,7 @@ static int32_t number_of(const struct stat *file, const char *path) {
     return known[at].file;
 }
 
-/* The note of a changed name: folder, name, and its previous owner: "-", "folder", or a file's number. */
+/* Writes the note of a changed name: folder, name, and its previous target: "-", "folder", or a file's number. */
 static size_t before(char *into, const char *folder, const char *name) {
     char path[PATH_MAX * 2], had[32] = "-";
     struct stat status;
@@ -275,7 +275,7 @@ int ftruncate(int fd, off_t size) {
 
 int posix_fallocate64(int fd, off64_t offset, off64_t length) {
     NEXT(posix_fallocate64);
-    /* The bytes stay; the file may grow. */
+    /* The bytes do not change; the file may grow. */
     WRITES(fd, INT64_MAX, 0, posix_fallocate64_next(fd, offset, length));
 }
 
@@ -358,7 +358,7 @@ static int open_noted(int at, const char *path, int flags, int mode) {
     pthread_mutex_lock(&lock);
     if ((flags & O_CREAT) && fstatat(at, path, &status, 0) != 0)
         note_name(folder, name);
-    /* O_TRUNC is done below, with a descriptor by which it can be noted. */
+    /* O_TRUNC is applied below, with a descriptor by which the content can be noted. */
     int fd = (int)syscall(SYS_openat, at, path, flags & ~O_TRUNC, mode);
     int error = errno;
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {

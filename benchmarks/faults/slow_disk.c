@@ -1,7 +1,7 @@
 /* Makes fdatasync and fsync of one process take longer, by LD_PRELOAD.
  *
- * SLOW_DISK names a file of eight bytes that is mapped: the microseconds by which each call is held up. Whoever
- * writes the file changes the disk of the running process.
+ * SLOW_DISK names a file of eight bytes, which is mapped: the microseconds by which each call is delayed. A write
+ * to the file changes the delay of the running process.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

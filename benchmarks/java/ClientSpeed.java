@@ -11,11 +11,11 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * How fast Apache's Java client is: ClientSpeed NAME_SERVER TOPIC WAY WARMUP MESSAGES SECONDS, where
+ * Measures the speed of Apache's Java client: ClientSpeed NAME_SERVER TOPIC WAY WARMUP MESSAGES SECONDS, where
  * WAY is single (one in flight), many (256 in flight), batch (auto-batch, 4096 in flight), consume or
  * consume_batch (lists of up to 32).
- * A sender warms up with WARMUP messages again and again for SECONDS, a consumer with WARMUP messages.
- * Prints seconds and this process's CPU seconds of the messages after the warm-up.
+ * A sender warms up with rounds of WARMUP messages for SECONDS, a consumer with WARMUP messages.
+ * Prints the seconds and this process's CPU seconds for the messages after the warm-up.
  */
 public final class ClientSpeed {
     private static final byte[] BODY = new byte[128];

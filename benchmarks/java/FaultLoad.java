@@ -20,11 +20,12 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * The roles of benchmarks/faults/load.py with Apache's clients and their default periods.
+ * The roles of benchmarks/faults/load.py, implemented with Apache's clients and their default periods.
  *
- * <p>FaultLoad load NAME_SERVERS SEED: sends and consumes until its input says "stop" (senders end, "stopped" is
- * printed) or ends; "consume ROLE" starts one more consumer of the topic of that name. FaultLoad reader
- * NAME_SERVERS TOPIC: what benchmarks/faults/reader.py is. Times are seconds of the machine's monotonic clock.
+ * <p>FaultLoad load NAME_SERVERS SEED: sends and consumes until a line "stop" arrives on standard input (senders
+ * end, "stopped" is printed) or the input ends; "consume ROLE" starts one more consumer of the topic of that name.
+ * FaultLoad reader NAME_SERVERS TOPIC: the counterpart of benchmarks/faults/reader.py. Times are seconds of the
+ * machine's monotonic clock.
  */
 public final class FaultLoad {
     private static final int PAUSE_MS = 20;
@@ -129,7 +130,7 @@ public final class FaultLoad {
         return producer;
     }
 
-    /** A sender that is held up sends less. */
+    /** Sends at a rate; a sender that is delayed sends fewer messages. */
     private static Thread paced(String role, double rate, Work work) {
         Thread thread = new Thread(() -> {
             double due = now();
@@ -170,7 +171,7 @@ public final class FaultLoad {
             "" + delay, broker, error, place));
     }
 
-    /** Of ten seven commit at once, one rolls back, two are left open and committed when asked. */
+    /** Of ten transactions seven commit at once, one rolls back, and two are left open and commit at their check. */
     private static final class Decisions implements TransactionListener {
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -195,7 +196,7 @@ public final class FaultLoad {
         return Integer.parseInt(new String(message.getBody(), StandardCharsets.UTF_8));
     }
 
-    /** A consumer of the backlog takes its time for each message. */
+    /** Consumes a topic; consumers of the backlog pause for each message. */
     private static void consume(String role, String topic, boolean ordered, boolean pop) throws Exception {
         DefaultMQPushConsumer consumer = consumer(role, topic);
         if (topic.equals("backlog")) {

@@ -14,9 +14,9 @@ import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.producer.Producer;
 
 /**
- * The official Java client as it comes, TLS on: GrpcClient ROLE ENDPOINT TOPIC GROUP WARM_S SECONDS, where ROLE
- * is send (64 under way) or consume (a push consumer). The time begins with the first message.
- * Prints "ready" when it works, "begin" WARM_S later, and after SECONDS more how many messages there were, and
+ * The official Java client with default settings, with TLS: GrpcClient ROLE ENDPOINT TOPIC GROUP WARM_S SECONDS,
+ * where ROLE is send (64 in flight) or consume (a push consumer). The time begins with the first message.
+ * Prints "ready" when it works, "begin" WARM_S later, and after SECONDS more the number of messages, and
  * percentiles of the microseconds from the time in their bodies (System.nanoTime, 8 bytes) to the listener.
  */
 public final class GrpcClient {
