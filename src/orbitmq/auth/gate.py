@@ -153,8 +153,8 @@ class AuthGate:
         """As :meth:`check`, for a request of another protocol.
 
         Args:
-            asked: returns the rights that the request needs, as in :class:`AuthGate`; called only if rules
-                apply.
+            asked: returns the rights that the request needs, as in :class:`AuthGate`; called only if its
+                user needs rights.
 
         Raises:
             RemotingError, WireError: as in :meth:`check`, or raised by ``asked``.

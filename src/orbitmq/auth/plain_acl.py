@@ -151,7 +151,7 @@ def right_of(entry: str) -> tuple[str, str]:
 
 
 def checked_right(right: str) -> str:
-    """The right, unchanged.
+    """Check a right such as ``PUB|SUB``; returns it unchanged.
 
     Raises:
         ValueError: there is no such right.

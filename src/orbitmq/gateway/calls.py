@@ -26,7 +26,7 @@ from orbitmq.runtime.client_names import CertificateName
 # each as much as sixteen bodies of 4 MiB.
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 _STOPS = "the broker stops"
-# A longer deadline counts as none: the event loop's timer cannot be set for years.
+# A call with a longer timeout has no deadline here, since the event loop's timer cannot be set for years.
 _LONGEST_TIMER_MS = 24 * 3600 * 1000
 
 

@@ -100,7 +100,7 @@ class HeldMessages:
         """Make the deliveries of a client that is gone visible at once.
 
         Args:
-            group: only those of this group, which the client has left.
+            group: the group that the client has left; empty for its deliveries of all groups.
         """
         held = self._held.pop(client_id, {})
         kept = {taken: ends_ms for taken, ends_ms in held.items() if group and taken.group != group}

@@ -33,7 +33,7 @@ _GZIP_WINDOW = 31
 _DEFAULT_QUEUES = 4
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 
-# No message of a user may have a property of these names: RocketMQ gives each a meaning.
+# The names of RocketMQ's own properties; a user's message may not have a property of these names.
 RESERVED: Final = frozenset(
     value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
 ) - {names.KEY_SEPARATOR}

@@ -165,7 +165,7 @@ def _rights(host: Host, clients: GrpcClients) -> Rights:
 
 
 def _never(*_who: object) -> float:
-    """No pause for any client."""
+    """The pause in seconds without rules: no connection is slowed."""
     return 0.0
 
 

@@ -65,7 +65,7 @@ class AuditRefusal:
     Attributes:
         claimed: the user that the request names; empty without one.
         origin: the client's host.
-        request: the code of the request, or the name of a gRPC call or a connection between brokers.
+        request: the code of the request, or the name of a gRPC method, or "HA link".
         why: the remark of the refusal.
     """
 

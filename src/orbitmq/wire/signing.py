@@ -96,7 +96,7 @@ def check_source(source: object) -> None:
     """Check that a source can give credentials.
 
     Raises:
-        ValidationError: it is neither Credentials nor a function.
+        ValidationError: the source is neither Credentials nor a function.
     """
     if not isinstance(source, Credentials) and not callable(source):
         # The text does not show the value, which may be the secret itself.

@@ -1,5 +1,4 @@
-"""Protocol versions: the ``version`` of a command is an index into Java's list of releases
-(``MQVersion``)."""
+"""Protocol versions: a command's ``version`` is an index into Java's list of releases (``MQVersion``)."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Final
 # From these versions on a peer ...
 V3_0_11: Final = 37  # registers with a RegisterBrokerBody
 V3_4_9: Final = 121  # sends maxReconsumeTimes in CONSUMER_SEND_MSG_BACK
-V4_9_3: Final = 399  # lets the group's limit of retries apply to messages sent back
+V4_9_3: Final = 399  # applies the group's limit to a message sent back without maxReconsumeTimes
 V4_9_4: Final = 401  # reads routes with quoted numeric keys
 V5_0_0: Final = 413  # registers static topics in the compressed form
 

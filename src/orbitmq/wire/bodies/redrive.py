@@ -63,7 +63,7 @@ class Redrive(Body):
     Attributes:
         request: the options of the command that began it.
         position, end: the offset of the next dead letter, and the offset at which the redrive ends.
-        log_offset: where the messages sent since ``position`` was saved begin in the commit log.
+        log_offset: the end of the commit log when ``position`` was saved: messages sent later are behind it.
         sent: how many dead letters were sent again.
         too_often: how many were left because of ``max_redrives``.
         without_topic: how many were left because their topic does not exist.
