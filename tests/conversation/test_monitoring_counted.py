@@ -375,6 +375,23 @@ async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer
 
 
 @pytest.mark.behaviour("MX-23")
+@pytest.mark.broker(**ON)
+async def test_a_send_and_a_pull_that_come_together_are_both_timed(broker: Broker, peer: BrokerPeer) -> None:
+    """The answer to the pull goes at once, that to the send when its message is written."""
+    name = "rocketmq_rpc_latency_milliseconds"
+    await peer.create("T", readQueueNums=1, writeQueueNums=1)
+    await peer.sent(topic="T")
+    await peer.ask(pull_request(0))  # the first one is the handlers'
+    counters = broker.services.counters
+    sent, pulled = counters.fast_in, counters.fast_out
+    await asyncio.gather(peer.ask(pull_request(0)), peer.send(topic="T"))
+    assert (counters.fast_in - sent, counters.fast_out - pulled) == (1, 1)
+    found = await scrape(broker)
+    for request in ("send_message_v2", "pull_message"):
+        assert part(found, name, "count", request_code=request, response_code="success") == 2
+
+
+@pytest.mark.behaviour("MX-23")
 @pytest.mark.broker(**ON, flush_disk_type="SYNC_FLUSH", sync_flush_timeout_ms=1000)
 async def test_answers_of_the_fast_path_that_wait_for_the_disk_are_timed_until_they_go(
     broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ from typing import Final
 from orbitmq.auth.gate import Sender
 from orbitmq.broker.change_feed import TOPICS
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.durability import Durability, Late, Release, with_code
+from orbitmq.broker.durability import Durability, with_code
 from orbitmq.broker.events import (
     Events,
     GroupChanged,
@@ -88,9 +88,8 @@ class FastPath:
         times: RpcTimes | None,
         resume: Resume,
     ) -> None:
+        # None: the broker shows no metrics.
         self._times = None if times is None else FastTimes(times)
-        # Without metrics a chunk pays nothing for them.
-        self.on_chunk = self._on_chunk if times is None else self._on_timed_chunk
         self._config = config
         self._host = host
         self._resume = resume
@@ -332,16 +331,7 @@ class FastPath:
 
     # -- for every chunk -------------------------------------------------------------------------------
 
-    def _on_timed_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
-        times, frames = self._times, self._frames
-        assert times is not None
-        times.begin(frames)
-        try:
-            return self._on_chunk(connection, buffer, start, end)
-        finally:
-            times.end(frames)
-
-    def _on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
+    def on_chunk(self, connection: ServerConnection, buffer: memoryview, start: int, end: int) -> int:
         """The server's chunk hook: returns the position up to which whole frames were handled."""
         store, durability = self._store, self._durability
         if store.write_gate.refusal is not None or durability.refusal is not None:
@@ -360,12 +350,17 @@ class FastPath:
             frames.keys.signed = frames.keys.certified or (self._checks_each and not connection.secured)
         frames.sends.holds = durability.holds
         found = frames.pulls.found
+        times = self._times
+        if times is not None:
+            times.begin(frames)
         try:
             while True:
                 start = frames.feed(buffer, start, end, born)
                 left = frames.left
                 if left:
                     self._take(connection, left)
+                    if times is not None and left & layout.LEFT_NOW:
+                        times.sent(frames)
                 if frames.pulls.found != found:
                     self._counters.note_get_time(self._clock.now_ms() - now)
                 reason = frames.reason
@@ -438,14 +433,12 @@ class FastPath:
         elif left & layout.LEFT_NOW:
             connection.write(frames.now.take())
         if left & layout.LEFT_LATER:
-            release: Release = connection.write
-            late: Late = with_code
-            if self._times is not None:  # only sends wait, and they always come in a timed chunk
-                answers = self._times.answers(frames, release)
-                release, late = answers.write, answers.late
-            self._durability.when_safe(
-                store.appender.end, release, frames.later.take(), late, connection.abort
-            )
+            end, data, times = store.appender.end, frames.later.take(), self._times
+            if times is None:
+                self._durability.when_safe(end, connection.write, data, with_code, connection.abort)
+            else:  # only sends wait, and they always come in a timed chunk
+                answers = times.answers(frames, connection.write, data)
+                self._durability.when_safe(end, times.release, answers, times.late, connection.abort)
         # One-way sends produce no answer, only records to write.
         if left & layout.LEFT_RECORDS:
             store.schedule()

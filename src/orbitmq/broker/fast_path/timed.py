@@ -10,7 +10,7 @@ Typed in ``timed.pxd`` and compiled when a C compiler is there; the same text ru
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbitmq.broker.durability import RESPONSE_CODES, with_code
 from orbitmq.broker.rpc_times import BOUNDS_MS
@@ -49,9 +49,12 @@ class FastTimes:
         self.began = 0.0
         self.v1 = self.v2 = self.batches = self.found = self.lite = 0
         times.tellers.append(self.tell)
+        # Bound once: a chunk makes no object for them.
+        self.release = self._release
+        self.late = self._late
 
     def begin(self, frames: FastFrames) -> None:
-        """Begin to time a received chunk; :meth:`end` has to follow."""
+        """Begin to time a received chunk."""
         self.began = self.monotonic()
         self._look(frames)
 
@@ -62,13 +65,16 @@ class FastTimes:
         self.found = frames.pulls.found
         self.lite = frames.pulls.found_lite
 
-    def answers(self, frames: FastFrames, send: Callable[[bytes], object]) -> TimedAnswers:
-        """The sends since the last call, whose answers wait until the log is safe.
+    def answers(self, frames: FastFrames, send: Callable[[bytes], object], data: bytes) -> TimedAnswers:
+        """The answers to the sends since the last call, which wait until the log is safe.
 
         Args:
-            send: sends answers to the client.
+            send: sends the answers to the client.
+            data: the answers.
         """
-        made = TimedAnswers(self, send)
+        made = TimedAnswers()
+        made.send = send
+        made.data = data
         made.began = self.began
         made.v1 = frames.sends.answered_v1 - self.v1
         made.v2 = frames.sends.answered_v2 - self.v2
@@ -78,8 +84,8 @@ class FastTimes:
         self.batches = frames.sends.answered_batches
         return made
 
-    def end(self, frames: FastFrames) -> None:
-        """Note the time of the answers that need not wait: all of them are written."""
+    def sent(self, frames: FastFrames) -> None:
+        """Note the time of the answers that need not wait: they are written."""
         lite = frames.pulls.found_lite - self.lite
         self.note(
             self.began,
@@ -89,6 +95,23 @@ class FastTimes:
             frames.pulls.found - self.found - lite,
             lite,
         )
+        self._look(frames)
+
+    def _release(self, answers: TimedAnswers) -> None:
+        """Write answers that waited, and note their time."""
+        answers.send(answers.data)
+        if answers.told == SUCCESS:
+            self.note(answers.began, answers.v1, answers.v2, answers.batches, 0, 0)
+            return
+        for code, number in zip(CODES, (answers.v1, answers.v2, answers.batches), strict=False):
+            if number:
+                self.times.note(code, answers.told, answers.began, number)
+
+    def _late(self, answers: TimedAnswers, status: PutStatus) -> TimedAnswers:
+        """The answers with the code of this status."""
+        answers.told = int(RESPONSE_CODES[status])
+        answers.data = with_code(answers.data, status)
+        return answers
 
     def note(self, began: float, v1: int, v2: int, batches: int, pulls: int, lite: int) -> None:
         """Note how many requests of each code, received at ``began``, were answered with success."""
@@ -119,26 +142,16 @@ class FastTimes:
 
 
 class TimedAnswers:
-    """Answers to sends, which wait until the log is safe."""
+    """Answers to the sends of one chunk, which wait until the log is safe.
 
-    def __init__(self, times: FastTimes, send: Callable[[bytes], object]) -> None:
-        self.times = times
-        self.send = send
+    Attributes:
+        told: the code of the answers.
+    """
+
+    send: Callable[[bytes], object]
+    data: bytes
+
+    def __init__(self) -> None:
         self.began = 0.0
         self.v1 = self.v2 = self.batches = 0
         self.told = SUCCESS
-
-    def write(self, data: bytes) -> None:
-        """Note the time of the answers that waited, and write them."""
-        self.send(data)
-        if self.told == SUCCESS:
-            self.times.note(self.began, self.v1, self.v2, self.batches, 0, 0)
-            return
-        for code, number in zip(CODES, (self.v1, self.v2, self.batches), strict=False):
-            if number:
-                self.times.times.note(code, self.told, self.began, number)
-
-    def late(self, data: bytes, status: PutStatus) -> Any:
-        """The answers with the code of this status."""
-        self.told = int(RESPONSE_CODES[status])
-        return with_code(data, status)
