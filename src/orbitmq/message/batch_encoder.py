@@ -180,7 +180,7 @@ class BatchEncoder:
         self._digests = self.digests
 
     def measure(self) -> int:
-        """Find sizes and digests of all rows; -1, or the first row that is no message."""
+        """Find sizes and digests of all rows; returns -1, or the first row that cannot become a message."""
         row = 0
         while row < self.rows:
             size = self._properties_size(row)
@@ -239,7 +239,7 @@ class BatchEncoder:
         return 2 if _is_one_of(self.name_data, start, size, self.own) else 1
 
     def _properties_size(self, row: int) -> int:
-        """The bytes of the row's properties; -1 when it is no message (``fault``)."""
+        """The bytes of the row's properties; -1 when the row cannot become a message (``fault``)."""
         # UNIQ_KEY, 0x01, 32 digits, 0x02
         size = 42
         if self.id_head_size:

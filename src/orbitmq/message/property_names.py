@@ -49,7 +49,8 @@ DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 # OrbitMQ's: why a message was given up and by which client, if that was one of OrbitMQ's.
 DLQ_REASON: Final = "DLQ_REASON"
 DLQ_CLIENT: Final = "DLQ_CLIENT"
-# OrbitMQ's: how often a dead letter was sent again, and the dead letter that this message was (group@offset).
+# OrbitMQ's: how often a dead letter was sent again, and which dead letter this message repeats
+# (group@offset).
 DLQ_REDRIVES: Final = "DLQ_REDRIVES"
 DLQ_REDRIVE_ID: Final = "DLQ_REDRIVE_ID"
 

@@ -36,7 +36,7 @@ class GroupQueues(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(4096)
 def shared_queues(read_queues: int, write_queues: int, perm: int, sys_flag: int) -> GroupQueues:
-    """One object for all topics with equal queues: there may be millions of entries."""
+    """One object for all topics with equal queues, since there may be millions of topics."""
     return GroupQueues(read_queues, write_queues, perm, sys_flag)
 
 

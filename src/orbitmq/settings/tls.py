@@ -63,7 +63,7 @@ class TlsSettings(Settings):
     """TLS of a server and of the requests that it sends itself; the defaults are RocketMQ's except:
 
     * ``test_mode`` is off (RocketMQ on): a certificate that nobody can check is made on request only.
-    * ``client_check_host`` is OrbitMQ's own key, and on; so is ``names``, and off.
+    * ``client_check_host`` and ``names`` are OrbitMQ's own settings; the first is on, the second off.
     """
 
     mode: str = setting("permissive", "tls.server.mode", _mode)

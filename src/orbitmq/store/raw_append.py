@@ -198,5 +198,5 @@ class RawAppend:
 
 
 def in_a_queue(sys_flag: int) -> bool:
-    """Whether a record with this flag is in a queue: half and rolled back messages are not."""
+    """Whether a record with this flag is in a queue; half messages and rolled back ones are in none."""
     return sys_flag & TRANSACTION_ROLLBACK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

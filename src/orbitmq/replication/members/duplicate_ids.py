@@ -68,7 +68,8 @@ class DuplicateIds:
         return True
 
     async def gives_way(self, rival: str, term: int) -> bool:
-        """Whether this broker, in ``term``, gives way: the other has a higher term, or started earlier."""
+        """Whether this broker, in ``term``, gives way: ``rival`` has a higher term or, in the same term, the
+        higher address."""
         theirs = await self._term_of(rival)
         if theirs is None or (term, self._address) > (theirs, rival):
             return False

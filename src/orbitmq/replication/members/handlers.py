@@ -11,7 +11,7 @@ from orbitmq.wire.command import Command
 
 
 class MemberHandlers(HandlerFamily):
-    """The notice that the lowest broker id changed. It names no broker (MB-04), so the members are
+    """Handles the notice that the lowest broker id changed. It names no broker (MB-04), so the members are
     requested."""
 
     def __init__(self, look_now: Callable[[], object]) -> None:

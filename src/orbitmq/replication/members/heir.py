@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from orbitmq.broker.clients.queue_locks import TRUSTED_MS
 from orbitmq.replication.members.fence import Timing
 
-# The heir asks in the period of the looks. It leads at the latest this many looks, and a margin, after its
+# The heir asks once in each period of looks. It leads at most this many periods, and a margin, after its
 # master's right has run out.
 LOOKS = 4
 TRUSTED_S = TRUSTED_MS / 1000

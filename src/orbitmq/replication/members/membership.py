@@ -426,7 +426,7 @@ class Membership(Component):
         self._around.ha_client.follow(self._config.ha_master_address or ha_address, master)
 
     async def _meets_rival(self) -> bool:
-        """Whether another broker with this one's id has a higher term, or started first: this one is isolated
+        """Whether another broker with this one's id takes precedence (``DuplicateIds``): this one is isolated
         then."""
         if not await self._duplicate_ids.gone():
             return True

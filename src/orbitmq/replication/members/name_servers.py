@@ -96,7 +96,7 @@ class NameServerQueries:
 
         Raises:
             NotRunningError: no process listens there.
-            NotAnsweredError: no answer that can be used.
+            NotAnsweredError: the name server gives no usable answer.
         """
         config = self._config
         try:

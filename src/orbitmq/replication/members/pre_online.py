@@ -18,7 +18,7 @@ MAX_TRIES = 3
 
 
 class Step(Enum):
-    """What to do next.
+    """The steps of a broker in pre-online.
 
     Attributes:
         LOOK: wait until the name servers have shown the members.

@@ -49,7 +49,7 @@ class PreOnlineService:
         ha_address: returns where followers reach this broker.
         members: returns the other living members, as far as they are known.
         known: returns whether all members are known.
-        timing: of the right to lead; a member's consent holds as long.
+        timing: the times of the right to lead; a member's consent holds as long as that right.
         log_end: returns the end of this broker's own log.
 
     Attributes:

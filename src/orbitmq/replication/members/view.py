@@ -17,7 +17,7 @@ from orbitmq.replication.members.fence import Timing, to_acquire
 
 
 class Move(Enum):
-    """What to do next.
+    """The kinds of moves, of which a broker makes one at a time.
 
     Attributes:
         STAY: nothing.

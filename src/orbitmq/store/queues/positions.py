@@ -58,7 +58,7 @@ class QueuePositions:
         )
 
     def encoded(self, log_offset: int, queue_file_bytes: int) -> bytes:
-        """The file's bytes."""
+        """The content of the positions file."""
         names = "\0".join(self.topics).encode()
         head = _HEAD.pack(
             _MAGIC, queue_file_bytes, log_offset, len(self.topics), len(self.ids), len(names)
