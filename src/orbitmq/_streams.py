@@ -35,8 +35,7 @@ def reserve() -> None:
     """Open each of the descriptors 0 to 2 that is closed, on the null device.
 
     Otherwise the next socket or file would get such a descriptor: printed text would be written to it, and
-        libuv,
-    which never closes descriptors 0 to 2, would abort the process.
+    libuv, which never closes descriptors 0 to 2, would abort the process.
     """
     for descriptor in range(3):
         try:

@@ -27,7 +27,7 @@ class AccessRequests:
 
     RocketMQ's tools send a change to a master and its slaves, in any order, and stop at the first failure. A
     slave passes the change on to its master, so the master gets it several times: each is answered with
-        success.
+    success.
 
     Args:
         written: returns when the changes of the named tables are on disk.
