@@ -137,7 +137,7 @@ class Side:
         )  # fmt: skip
 
     def once(self, case: Case, seconds: float) -> dict[str, Any]:
-        """One run of a load."""
+        """Run a load once."""
         self._broker.resume()
         run = self._run(case, warmup=0.1, duration=seconds)
         self._broker.pause()

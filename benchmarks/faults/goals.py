@@ -53,7 +53,7 @@ _UNCHANGED = (
     Goal("producer without retry fails, s", lambda f: f.once_s, 0),
     _NOTHING_AGAIN,
 )
-# The master leads and is in the route, so only a retry on another broker avoids it.
+# The master leads and stays in the route, so only a retry on another broker avoids the fault.
 _CLIENTS = (Goal("master out of the route, or slave acts", _left, 0), _NONE_FAILS, _GAP, _NOTHING_AGAIN)
 _CLIENTS_CUT = (
     *_CLIENTS,

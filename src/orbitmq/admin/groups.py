@@ -148,7 +148,7 @@ class GroupAdmin:
             )
             table = {} if answer is None else ConsumeStats.decode(answer.body).offset_table
             waits = await self._waits(broker, group, sorted({queue.topic for queue in table}))
-            # The broker goes on reporting where a member that has left had fetched to.
+            # The broker continues to report the fetched offset of a member that has left.
             fetched = any(one.pull_offset > one.consumer_offset for one in table.values())
             online = fetched and await self._is_online(broker, group)
             return [
@@ -400,7 +400,7 @@ def _details(
 
 
 def _lag(queue: MessageQueue, progress: OffsetWrapper, waits_ms: int, *, online: bool) -> QueueLag:
-    """The lag in a queue. ``online``: whether the group has a member, who may have fetched messages."""
+    """The lag in a queue. ``online``: whether the group has a member, which may have fetched messages."""
     committed, end = progress.consumer_offset, progress.broker_offset
     popped = progress.pop_in_flight
     fetched = max(0, progress.pull_offset - committed) if online else 0

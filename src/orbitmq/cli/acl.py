@@ -51,11 +51,12 @@ async def allow(
     resource: Pairs = None,
     sources: From = None,
 ) -> View:
-    """Allow a user actions on topics and groups, at all brokers. A rule replaces the one about the same name.
+    """Allow a user actions on topics and groups, at all brokers. A rule replaces an earlier one for the same
+    name.
 
     Args:
-        topic: A topic, prefix* or *, and the actions: of Pub, Sub, Create, Update, Delete, Get, List, or All,
-            with commas between. May be given more than once.
+        topic: A topic, prefix* or *, and the actions, separated by commas: Pub, Sub, Create, Update, Delete,
+            Get, List, or All. May be given more than once.
         group: The same for a group.
         resource: The same for Cluster:name, or * for everything.
         sources: The rule counts for this address or network only. May be given more than once.
@@ -78,7 +79,7 @@ async def deny(
     """Deny a user actions on topics and groups, at all brokers. The rule with the most exact name decides.
 
     Args:
-        topic: A topic, prefix* or *, and the actions, with commas between. May be given more than once.
+        topic: A topic, prefix* or *, and the actions, separated by commas. May be given more than once.
         group: The same for a group.
         resource: The same for Cluster:name, or * for everything.
         sources: The rule counts for this address or network only. May be given more than once.
@@ -139,7 +140,7 @@ async def list_rules(admin: Admin, user: str | None = None, /) -> View:
     """Show the rules of each broker.
 
     Args:
-        user: Only those of this user.
+        user: Show only the rules of this user.
     """
     answer = await admin.access.rules(user)
     rows = [

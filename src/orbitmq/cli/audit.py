@@ -65,14 +65,14 @@ def show(
 
     Args:
         file: The file, audit.log in the store of a broker; - for standard input.
-        since: Only what has begun since this time (2026-11-21T14:00, UTC, or milliseconds, 13 digits), or
-            since so long ago (10m; s, m, h, d).
-        until: Only what has begun before this time, in the same form.
+        since: Only entries that began at this time or later (2026-11-21T14:00, UTC, or milliseconds, 13
+            digits), or within this span before now (10m; s, m, h, d).
+        until: Only entries that began before this time, in the same form.
         user: Only changes of this user, and refusals of requests that gave the name.
         target: Only changes of the topic, group, user or setting with this name; also as Topic:orders.
         refused: Only requests that were refused.
-        failed: Only changes that failed, or of which no outcome is written.
-        follow: Go on with new entries, until Ctrl-C; also when the file is renamed.
+        failed: Only changes that failed, or whose outcome was not written.
+        follow: Continue with new entries until Ctrl-C, even after the file is renamed.
     """
     if refused and failed:
         raise UsageError("--refused and --failed exclude each other")

@@ -128,13 +128,13 @@ async def bench(
     """Send messages, then read the same ones back without a consumer group.
 
     Args:
-        topic: Topic to send to; it is created when it is not there. The messages stay in it.
+        topic: Topic to send to; it is created if it does not exist. The messages stay in it.
         messages: Messages to send. Default: 100000.
         seconds: Seconds to send for, instead of a number of messages.
         size: Size of each body in bytes.
         in_flight: Most sends that wait for their answer at a time.
         batch: Messages in one send.
-        receive: Read the messages back when they are sent.
+        receive: Read the messages back after they are sent.
     """
     at_least(1, messages=messages, size=size, in_flight=in_flight, batch=batch)
     if seconds is not None and seconds <= 0:

@@ -51,7 +51,7 @@ READERS: Columns = {**same("group", "members"), "unread": "lag"}
 async def status(admin: Admin, broker: BrokerName, /) -> View:
     """Show what a broker reports of itself: version, log, rates, queues, disk.
 
-    Of several brokers with the name it is the master, without one the slave with the lowest id.
+    Of several brokers with this name the master is shown; without a master, the slave with the lowest id.
     """
     found = brokers_named(await admin.brokers.list(), broker)[0]
     report = dict(sorted((await admin.brokers.runtime(found.address)).items()))
@@ -70,10 +70,11 @@ def drain(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Views:
-    """Empty a broker before it is stopped: clients send to the others. Asks first.
+    """Empty a broker before its stop: clients send to other brokers. Asks first.
 
-    It waits until no message came for 10 s, and names the groups that still have messages to read.
-    After that the broker can be stopped without a failed send. Groups go on reading it meanwhile.
+    The command waits until no message has arrived for 10 s, and names the groups that still have messages to
+    read. After that the broker can be stopped without a failed send. Groups continue to read from it
+    meanwhile.
 
     Args:
         undo: Let clients read and write all topics of the broker again.

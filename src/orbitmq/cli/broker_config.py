@@ -63,7 +63,7 @@ def brokers_named(
 async def get(admin: Admin, broker: BrokerName, key: str | None = None, /) -> View:
     """Show the settings of a running broker.
 
-    Of several brokers with the name it is the master, without one the slave with the lowest id.
+    Of several brokers with this name the master is shown; without a master, the slave with the lowest id.
 
     Args:
         key: Only this setting, by RocketMQ's name. Default: all settings.

@@ -54,7 +54,7 @@ async def show(admin: Admin, group: Group, client: str, /, *, stacks: Flag = Fal
 
     Args:
         client: The id of the client, as 'orbitmq client list' shows it.
-        stacks: Ask it for the stacks of its threads, too.
+        stacks: Also request the stacks of its threads.
     """
     answer = await admin.clients.show(group, client, stacks=stacks)
     found = answer.found

@@ -58,8 +58,9 @@ def list_brokers(servers: Servers, /, *, watch: Flag = False) -> Awaitable[View]
     """Show every live broker. Id 0 is the master of its group.
 
     Args:
-        watch: Show it again each second, until Ctrl-C; with --json one object a line each second. It goes on
-            while no name server answers. Into a file or a pipe: one table below the other, with the time.
+        watch: Show the brokers again every second, until Ctrl-C; with --json as one object per line. The
+            command continues while no name server answers. In a file or a pipe the tables follow one another,
+            each with its time.
     """
     return _watched(servers) if watch else _once(servers)
 

@@ -53,7 +53,7 @@ def console(
     write: Flag = False,
     entering: Entering = Entering(),
 ) -> Views:
-    """Serve the pages until Ctrl-C. The link that is printed is good once, for 10 minutes.
+    """Serve the pages until Ctrl-C. The printed link works once, within 10 minutes.
 
     Args:
         host: Address to listen on. Another one than this machine's own needs users and https.

@@ -83,7 +83,7 @@ def create(
         ca: File with the certificate of the authority that signed those of the servers.
         cert: File with the certificate that is shown to servers which ask for one.
         key: File with the private key of --cert.
-        check_host: Take only certificates that are for the host that was connected to.
+        check_host: Accept only certificates that are valid for the connected host.
     """
     host = SystemHost()
     contexts.check_name(name)

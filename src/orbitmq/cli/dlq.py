@@ -235,21 +235,21 @@ async def status(admin: Admin, group: str | None = None, /) -> View:
 @app.command
 @command
 async def pause(admin: Admin, group: Group, /) -> View:
-    """Pause a redrive; resume lets it go on."""
+    """Pause a redrive; 'orbitmq dlq resume' continues it."""
     return _jobs(*await done(_offered(admin.dead_letters.pause(group))))
 
 
 @app.command
 @command
 async def resume(admin: Admin, group: Group, /) -> View:
-    """Let a paused redrive go on."""
+    """Continue a paused redrive."""
     return _jobs(*await done(_offered(admin.dead_letters.resume(group))))
 
 
 @app.command
 @command
 async def stop(admin: Admin, group: Group, /) -> View:
-    """End a redrive. What it has sent stays sent; the next one goes on with the rest."""
+    """End a redrive. Messages already sent stay sent; the next redrive continues with the rest."""
     return _jobs(*await done(_offered(admin.dead_letters.stop(group))))
 
 

@@ -40,8 +40,8 @@ async def doctor(admin: Admin, /, *, bundle: str | None = None) -> View:
     open doors of each broker. The exit code is 1 when there is something to do.
 
     Args:
-        bundle: A file for the findings with what the brokers report and their settings, for a report of a
-            fault. Secrets are *** in it.
+        bundle: File to write, with the findings and the brokers' reports and settings, for a bug report.
+            Secrets appear as ***.
     """
     from orbitmq.errors import NameServerError
 

@@ -121,7 +121,7 @@ def _wanted(expression: str | None) -> str:
 @command
 async def lag(admin: Admin, group: Group, /, *, topic: OfTopic = None) -> View:
     """Show how far a group is behind in each queue, and how many of these messages are in flight: fetched or
-    popped, and neither committed nor acknowledged. Of popped messages RocketMQ's own brokers tell nothing.
+    popped, and neither committed nor acknowledged. RocketMQ's own brokers do not report popped messages.
 
     A queue is shown once the group has committed an offset in it.
 

@@ -55,8 +55,8 @@ async def reset(
 
     Args:
         topic: Topic in which the group is moved; not with --file and --undo, which name topics.
-        to: Where the group goes on: first, last, or at the first message stored at a time (2026-11-21T14:00,
-            UTC, or milliseconds, 13 digits) or so long ago (10m; s, m, h, d).
+        to: Where the group continues: first, last, or at the first message stored at or after a time
+            (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or a span before now (10m; s, m, h, d).
         offset: New offset of one queue, see --queue.
         queue: The queue of --offset, as BROKER:ID.
         file: A JSON file with the new offsets, as --dry-run --json prints them: {"moves": [{"topic",

@@ -143,8 +143,8 @@ async def consume(
     client: str,
     topic: OfTopic = None,
 ) -> View:
-    """Let one member of a group handle a stored message now, and show what came of it. No progress is
-    touched. The exit code is 1 when it was no success.
+    """Let one member of a group handle a stored message now, and show the result. No progress changes. The
+    exit code is 1 if the handling failed.
 
     Args:
         message_id: The broker's id of the message, or its unique id.

@@ -48,7 +48,7 @@ async def set_quota(
     in_: Annotated[Rates, Parameter(name=["--in"])] = (),
     out: Annotated[Rates, Parameter(name=["--out"])] = (),
 ) -> View:
-    """Give a quota at all brokers; it replaces the one before. Every broker counts for itself.
+    """Set a quota at all brokers; it replaces an earlier one. Every broker counts on its own.
 
     Args:
         in_: Most that clients may send: 20MB/s, 500msg/s, or both (twice --in).

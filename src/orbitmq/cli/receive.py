@@ -65,8 +65,8 @@ def receive(
         group: Consume as a member of this group and commit its progress.
         begin: Where to begin: first, last, a time (2026-11-21T14:00, UTC, or milliseconds, 13 digits) or how
             long ago (10m; s, m, h, d). With --group it counts only where the group has no progress yet.
-        follow: Go on with what is still to come, until Ctrl-C.
-        count: Most messages that are read. Default: all that are there.
+        follow: Continue with messages that arrive later, until Ctrl-C.
+        count: Most messages to read. Default: all stored messages.
         tags: Read only messages with one of these tags, as 'a || b'. Default: all messages.
         sql: Instead of tags: read only messages that this SQL92 expression over their properties matches.
     """

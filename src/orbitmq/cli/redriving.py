@@ -18,7 +18,7 @@ class Redriving:
 
     Attributes:
         to_topic: Topic to send to, instead of the topic that each dead letter came from.
-        rate: Messages a second, as 500 or 500/s. Default: as fast as it goes.
+        rate: Messages a second, as 500 or 500/s. Default: no limit.
         limit: Most dead letters of each broker that are sent. Default: all.
         max_redrives: Leave dead letters that were sent again this many times.
     """

@@ -49,20 +49,21 @@ def archive(
     dry_run: DryRun = False,
     spark: Spark = Spark(),
 ) -> View:
-    """Write topics to Parquet files, each message in one of them, whatever is killed meanwhile.
+    """Write topics to Parquet files, each message in exactly one of them, even if processes are killed
+    meanwhile.
 
     Args:
         topics: Names of the topics, separated by commas.
         to: Folder of the archive, a path or a URI such as s3://bucket/archive.
         format: Also keep a table over the files: Delta (in the folder) or Iceberg.
         table: The table of --format iceberg, as catalog.namespace.table.
-        continuous: Go on until Ctrl-C. Without it the job ends with the messages that are there now.
+        continuous: Continue until Ctrl-C. Without it the job ends after the messages that are stored now.
         trigger: Time between two writes of a --continuous archive, as Spark writes it.
         columns: Columns to keep, separated by commas; topic, broker, queue and offset are always kept.
             Default: all.
         properties: Form in which the properties are kept.
         codec: Compression of the Parquet files.
-        skip_lost: Go on when messages are gone before they were archived; 'orbitmq archive verify' names
+        skip_lost: Continue if messages were deleted before they were archived; 'orbitmq archive verify' names
             them.
         checkpoint: Folder in which Spark keeps the progress of the job. Default: a folder in the archive.
     """
@@ -107,9 +108,9 @@ def replay(
         tags: Send only messages with one of these tags, as 'a || b'. Default: all messages.
         where: Send only messages for which this expression in Spark's SQL is true; its columns are those of
             the format rocketmq, and text, the body as text.
-        rate: Messages a second, as 500 or 500/s. Default: as fast as it goes.
-        resume: Name of an interrupted run to go on with: messages that the topic already has of it are not
-            sent again.
+        rate: Messages a second, as 500 or 500/s. Default: no limit.
+        resume: Name of an interrupted run to continue: messages of it that the topic already has are not sent
+            again.
         state: A folder that driver and workers share: a task that Spark tries again then sends nothing twice.
     """
     from orbitmq.spark.jobs import replaying
@@ -135,7 +136,7 @@ def audit(
     between: Between = Between(),
     spark: Spark = Spark(),
 ) -> View:
-    """Compare what was sent, stored, consumed and archived by unique key. Exit code 1: lost or doubled.
+    """Compare sent, stored, consumed and archived messages by unique key. Exit code 1: lost or doubled.
 
     Args:
         topic: Topic whose messages are compared.
@@ -165,7 +166,7 @@ def dlq(
     between: Between = Between(),
     spark: Spark = Spark(),
 ) -> View:
-    """Count the dead letters of a group by topic, reason or whatever SQL finds in them.
+    """Count the dead letters of a group by topic, reason or any SQL expression.
 
     Args:
         by: SQL expressions, separated by commas, over broker, queue_offset, dead_since, origin_topic,

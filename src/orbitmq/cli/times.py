@@ -27,7 +27,7 @@ class Between:
 
     Attributes:
         begin: Only messages stored from this time on (2026-11-21T14:00, UTC, or milliseconds, 13 digits), or
-            since so long ago (10m; s, m, h, d).
+            within this span before now (10m; s, m, h, d).
         end: Only messages stored before this time, in the same form.
     """
 

@@ -36,11 +36,11 @@ Host = Annotated[list[str] | None, Parameter(name=["--host"], negative=())]
 @app.command(name="make-ca")
 @command
 def make_ca(name: str, /, *, days: int = 3650) -> View:
-    """Make an authority: NAME.pem for those who shall trust it, NAME.key to sign with.
+    """Make an authority: NAME.pem for the programs that trust it, NAME.key for signing.
 
     Args:
-        name: Name of the authority and, with .pem and .key behind it, of its files.
-        days: How long it is good for.
+        name: Name of the authority and, with .pem and .key appended, of its files.
+        days: Number of days for which it is valid.
     """
     _check(name, days)
     try:
@@ -59,10 +59,10 @@ def make_cert(ca: str, name: str, /, *, host: Host = None, days: int = 365) -> V
 
     Args:
         ca: Name of the authority, as given to make-ca.
-        name: Name of the server or user and, with .pem and .key behind it, of the files.
+        name: Name of the server or user and, with .pem and .key appended, of the files.
         host: Host name or IP address by which clients reach the server, for a broker brokerIP1. May be given
             more than once. Without one the certificate is a client's.
-        days: How long it is good for.
+        days: Number of days for which it is valid.
     """
     _check(name, days)
     try:

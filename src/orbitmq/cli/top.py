@@ -72,7 +72,7 @@ def top(
     count: Count = 20,
     once: Flag = False,
 ) -> Views:
-    """Show how fast messages come and groups read them.
+    """Show how fast messages arrive and groups read them.
 
     Args:
         interval: Seconds between two looks; the rates are those of this time.

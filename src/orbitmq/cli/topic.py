@@ -75,7 +75,7 @@ async def create(
         permission: What clients may do: 2 write, 4 read, 6 both. Default: 6.
         order: Register it as an ordered topic.
         attribute: A setting as NAME=VALUE, for example message.type=FIFO. May be given more than once.
-        like: A topic whose settings it gets, but for those that are given here.
+        like: A topic whose settings are copied, except those given here.
     """
     from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, not_acted_on
 

@@ -68,7 +68,7 @@ async def create(
     secret_file: SecretFile = None,
     super: Flag = False,
 ) -> View:
-    """Make a user at all brokers. A new user may do nothing until 'orbitmq acl allow' says so.
+    """Create a user at all brokers. A new user has no rights until 'orbitmq acl allow' gives some.
 
     Args:
         super: It may do everything, also change users and rules.

@@ -41,7 +41,8 @@ _INSTEAD_OF_KAFKA: Mapping[str, str] = {
     "fetchoffset.retryintervalms": "use offsetTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
 }
-# Names of RocketMQ's connectors for Spark, Flink and others without an equivalent here, with the advice.
+# Option names of other connectors (RocketMQ's for Spark, Flink and others) without an equivalent here, each
+# with the advice what to use instead.
 _INSTEAD: Mapping[str, str] = {
     **_INSTEAD_OF_KAFKA,
     "consumergroup": "use groupId",

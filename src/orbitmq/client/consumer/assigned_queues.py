@@ -206,7 +206,7 @@ class AssignedQueues:
     def choose(
         self, queues: Iterable[MessageQueue], changed: Collection[str], redelivery: RedeliveryPolicy
     ) -> None:
-        """Read these queues and leave all others at once; ``redelivery`` takes back failed messages.
+        """Read these queues and leave all others at once; ``redelivery`` retries failed messages.
 
         Each pull carries its filter from here on, since other members of the group may have other filters.
 
