@@ -57,7 +57,8 @@ class Strings(NamedTuple):
 
 
 class MapColumn(NamedTuple):
-    """A column of maps: ``rows + 1`` offsets into ``names`` and ``values``; a bit per row as above."""
+    """A column of maps: ``rows + 1`` offsets into ``names`` and ``values``; a bit per row when some are
+    null."""
 
     offsets: memoryview
     names: Strings

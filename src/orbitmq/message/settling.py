@@ -161,5 +161,5 @@ def retry_verdict(delay_level: int, delay: Duration | None, reason: str = "") ->
 
 
 def level_for(delay_s: float) -> int:
-    """The first delay level that is not shorter; the last one when all are."""
+    """The first delay level that is not shorter than ``delay_s``; the last one when all are."""
     return next((level for level, length in enumerate(LEVEL_SECONDS, 1) if length >= delay_s), 18)

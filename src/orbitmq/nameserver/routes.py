@@ -326,7 +326,7 @@ class RouteTable:
         return None
 
     def _wipe_without_master(self, group: BrokerGroup) -> None:
-        """In acting mode a group that lost its master is not writable (NR-07)."""
+        """Make the topics of a group that lost its master not writable, in acting mode (NR-07)."""
         if group.acting_master and group.members and group.min_id > MASTER_ID:
             self._wiping[group.name] = None
 

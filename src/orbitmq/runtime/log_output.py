@@ -199,7 +199,7 @@ def _own_stderr() -> TextIO:
     try:
         descriptor = os.dup(sys.stderr.fileno())
     except (OSError, ValueError):
-        return sys.stderr  # a stream in memory
+        return sys.stderr  # standard error is a stream in memory
     return open(descriptor, "w", encoding=sys.stderr.encoding, errors="backslashreplace")
 
 

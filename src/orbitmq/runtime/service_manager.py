@@ -18,7 +18,7 @@ STOPPING: Final = "STOPPING=1"
 # A start that reads much of the log takes long: at this interval it asks for a minute more.
 MORE_TIME: Final = "EXTEND_TIMEOUT_USEC=60000000"
 MORE_TIME_EVERY_S: Final = 10.0
-# Seconds until a notice that the receiver's full queue refused is sent again.
+# Seconds until a notice is sent again if the receiver's queue was full.
 AGAIN_S: Final = 0.1
 
 

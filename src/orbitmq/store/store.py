@@ -482,7 +482,7 @@ class MessageStore:
         try:
             await self._raw.truncate(to)
         finally:
-            # The cut is noted after it was made: until then a reader may see records that are about to be
+            # Note the cut only after it was made: until then a reader may see records that are about to be
             # removed.
             self.cuts.append(to)
 

@@ -25,7 +25,7 @@ PLACES = 128
 
 
 class Span(NamedTuple):
-    """One record, or the blank at the end of a log file: log offsets."""
+    """The log offsets of one record, or of the blank at the end of a log file."""
 
     begin: int
     end: int

@@ -83,7 +83,7 @@ class Comparing:
             raise LinkError(f"{address} has brokerId {config.broker_id} too")
 
     async def _common(self, master: Inquiry, begin: int, end: int) -> int:
-        """The end of the last record that both logs have, from ``begin`` on."""
+        """The end of the last record that both logs have; records before ``begin`` are not compared."""
         store, file_bytes = self._store, self._store.config.commit_log_file_bytes
         while end > begin:
             file_start = max(begin, (end - 1) // file_bytes * file_bytes)

@@ -295,7 +295,7 @@ class StateExchange(Component):
             link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
 
     async def _keep_what(self, link: PeerLink) -> bool:
-        """Bring the changes made to the disk; ``False``: the disk refuses changes of the leader.
+        """Write the changes that were made to the disk; ``False``: the disk refuses changes of the leader.
 
         The leader would otherwise count this broker as a copy, with a topic's messages but without the topic.
         """

@@ -102,7 +102,8 @@ class IndexFile:
     def find(
         self, builder: IndexBuilder | None, slots: int, key: bytes, begin_ms: int, end_ms: int, limit: int
     ) -> list[int]:
-        """Log offsets of the newest entries of ``key`` whose second lies in the range, newest first.
+        """Log offsets of the newest entries of ``key`` with a time (whole seconds) in the range, newest
+        first.
 
         Args:
             builder: the builder of the file if the file is unfinished, else ``None``.

@@ -147,7 +147,8 @@ class Flusher:
             watch()
 
     def _go_on(self, carried: int) -> None:
-        """Begin a flush; the last one carried this many bytes."""
+        """Begin the next flush, at once or after this iteration's batch; the last one carried ``carried``
+        bytes."""
         if self.written - self.flushed < carried:
             self._end_batch_soon()
         else:

@@ -332,7 +332,7 @@ class Matcher:
         return self.numbers[left] - self.numbers[right]
 
     def _says_true(self, slot: int) -> bool:
-        """Whether a text is ``true`` in any case (Boolean.valueOf)."""
+        """Whether a text is ``true``, in upper or lower case (Boolean.valueOf)."""
         source = self._source(slot)
         at = self.numbers[slot]
         return (
