@@ -33,6 +33,7 @@ from benchmarks.operate.sides import (
     commit,
     compared,
     create_topic,
+    give_way,
     in_turn,
     load,
     make_groups,
@@ -168,12 +169,7 @@ def _apart(place: Place, measured: int, console: int, others: Sequence[int]) -> 
             if cpus:
                 os.sched_setaffinity(thread, cpus)
             if pid != measured:
-                _give_way(thread)
-
-
-def _give_way(thread: int) -> None:
-    """Let a thread (0: this one) run only while no other thread needs its processor."""
-    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+                give_way(thread)
 
 
 def _pages(place: Place, viewer: Viewer) -> dict[str, Found]:
@@ -253,7 +249,7 @@ def _look_on(viewer: Viewer, number: int, cpus: set[int] | None, done: threading
     """Act as a viewer who opens another page every two seconds."""
     if cpus:
         os.sched_setaffinity(0, cpus)
-    _give_way(0)
+    give_way()
     pages = random.Random(number)
     while not done.wait(pages.uniform(0.5, 1.5) * LOOKS_EACH_S):
         viewer.look(pages.choice(PAGES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -228,6 +229,15 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
         thread.join()
     if failures:
         raise failures[0]
+
+
+def give_way(thread: int = 0) -> None:
+    """Let a thread (0: this one) run only while no other wants its processor: the load generator goes first.
+
+    A niceness would not do: a nice thread keeps the processor until its slice ends, some milliseconds, and
+    the generator's wait for it would be in the latencies.
+    """
+    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def cpu_s(pid: int) -> float:

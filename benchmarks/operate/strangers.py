@@ -16,7 +16,7 @@ from benchmarks.crowd import SPARE_DESCRIPTORS, allow_descriptors
 from benchmarks.measure import Case
 from benchmarks.operate.certificates import Pair, made
 from benchmarks.operate.model import Found, Line, Place, Row
-from benchmarks.operate.sides import Run, Side, beside, compared, in_turn
+from benchmarks.operate.sides import Run, Side, beside, compared, give_way, in_turn
 
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -28,8 +28,6 @@ HANDSHAKES: Final = 200
 WORKERS: Final = 8
 STRANGERS: Final = 5_000
 FEW_STRANGERS: Final = 1_000
-LESS_URGENT: Final = 10
-"""The niceness of the connecting threads."""
 ADDRESSES: Final = 10
 """Addresses of this machine for the strangers: a broker accepts at most 1,000 connections from one
 address.
@@ -55,10 +53,10 @@ def take(place: Place) -> Mapping[str, Found]:
         side.working() as broker,
     ):
         side.load(PACED, 2.0)  # the broker's memory has to grow before it is measured
-        made_ones = Counter()
+        made_ones, bytes_sent = Counter(), Counter()
         works: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
             "handshakes": partial(_handshaking, broker.port, pair, made_ones, place.other_cpus),
-            "strangers": partial(_strangers, broker.port, count, place.other_cpus),
+            "strangers": partial(_strangers, broker.port, count, bytes_sent, place.other_cpus),
         }
         for key, work in works.items():
             before = broker.anonymous_mb()
@@ -68,6 +66,7 @@ def take(place: Place) -> Mapping[str, Found]:
             after = broker.anonymous_mb()
             found[f"{key}_memory"] = Found(after - before, made_of=f"{after:.1f} MB - {before:.1f} MB")
         print(f"  {made_ones.value:,} connections with TLS were made", flush=True)
+        print(f"  {bytes_sent.value:,} bytes came from strangers", flush=True)
     return found
 
 
@@ -78,9 +77,9 @@ class Counter:
         self.value = 0
         self._lock = threading.Lock()
 
-    def add(self) -> None:
+    def add(self, number: int = 1) -> None:
         with self._lock:
-            self.value += 1
+            self.value += number
 
 
 def _runs(
@@ -103,7 +102,7 @@ def _handshaking(port: int, pair: Pair, made_ones: Counter, cpus: set[int] | Non
     context = ssl.create_default_context(cafile=str(pair.ca))
 
     def work(done: threading.Event) -> None:
-        _give_way(cpus)
+        _work_apart(cpus)
         due = time.monotonic()
         while not done.wait(max(0.0, due - time.monotonic())):
             due += WORKERS / HANDSHAKES
@@ -123,7 +122,7 @@ def _handshaking(port: int, pair: Pair, made_ones: Counter, cpus: set[int] | Non
 
 
 @contextlib.contextmanager
-def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
+def _strangers(port: int, count: int, bytes_sent: Counter, cpus: set[int] | None) -> Iterator[None]:
     """Keep connections that send a byte of their first frame every second; closed ones are opened again."""
     ready = threading.Event()
 
@@ -134,7 +133,7 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
         return one
 
     def work(done: threading.Event) -> None:
-        _give_way(cpus)
+        _work_apart(cpus)
         with contextlib.ExitStack() as stack:
             open_ones = [connect(number) for number in range(count)]
             stack.callback(_close, open_ones)
@@ -142,8 +141,10 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
             ready.set()
             while not done.is_set():
                 for number, one in enumerate(open_ones):
-                    if number % (count // 100) == 0 and done.wait(0.01):
-                        return
+                    if number % (count // 100) == 0:
+                        bytes_sent.add(count // 100)
+                        if done.wait(0.01):
+                            return
                     try:
                         one.send(FIRST_BYTES[sent[number] : sent[number] + 1])
                         sent[number] += 1
@@ -157,13 +158,11 @@ def _strangers(port: int, count: int, cpus: set[int] | None) -> Iterator[None]:
         yield
 
 
-def _give_way(cpus: set[int] | None) -> None:
-    """Give the running thread a lower priority than the load generator, since it stands for other
-    machines.
-    """
+def _work_apart(cpus: set[int] | None) -> None:
+    """Let the load generator go before the running thread, which stands for other machines."""
     if cpus:
         os.sched_setaffinity(0, cpus)
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LESS_URGENT)
+    give_way()
 
 
 def _close(sockets: list[socket.socket]) -> None:
