@@ -172,8 +172,8 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._transport.abort()
 
     async def _copy(self) -> None:
-        """Start the link; with ASYNC_FLUSH then report the durable end as the store flushes on its own
-        schedule."""
+        """Start the link; with ASYNC_FLUSH then report the durable end whenever the store's periodic flush
+        has moved it."""
         try:
             await self._begin()
             log.info("following %s from %d on", self.address, self._store.received_offset)

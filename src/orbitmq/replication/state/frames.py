@@ -44,7 +44,8 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
     forgotten: int = 0
 
     def without_secrets(self) -> Changes:
-        """The frame without changes of users and rules, whose sender has not proved that it has the keys."""
+        """The frame without changes of users and rules, for a link whose sender has not proved that it has
+        the keys."""
         left = [entry for entry in self.entries if entry.table not in SECRET]
         return self if len(left) == len(self.entries) else msgspec.structs.replace(self, entries=left)
 

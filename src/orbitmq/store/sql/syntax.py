@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from orbitmq.store.sql import layout
 from orbitmq.store.sql.errors import SqlError
 
-# Keywords are reserved everywhere, in any case; a comment to the end of the line needs a line end.
+# Keywords are reserved everywhere, in upper and lower case; a comment to the end of the line needs a line
+# end.
 GRAMMAR = r"""
 ?start: disjunction
 ?disjunction: conjunction (_OR conjunction)*
