@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 import pytest
 
 from orbitmq import BrokerError, ConsumeFrom, Message, ReceivedMessage, ValidationError
 from orbitmq.admin import Backoff, GroupSettings, Move
+from orbitmq.admin.cluster_client import ClusterClient
 from orbitmq.durations import instant
 from orbitmq.message.model import MessageQueue
 from orbitmq.testing import World
@@ -180,6 +182,29 @@ async def test_time_skip_and_clone(orbitmq_world: World) -> None:
         await admin.groups.move("g", (await admin.groups.plan_to_last("g", "t")).whole())
         assert sum(one.lag for one in (await admin.groups.lag("g", topic="t")).whole()) == 0
         assert sum(one.lag for one in (await admin.groups.lag("copy", topic="t")).whole()) == 8
+
+
+async def test_at_apaches_brokers_the_offsets_of_each_topic_are_cloned(
+    orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's brokers answer a request without a topic with success, and set no offset."""
+    for topic in ("t", "u"):
+        await filled(orbitmq_world, topic)
+        await consumed(orbitmq_world, "g", 40, topic)
+    ask = ClusterClient.ask
+
+    async def of_apache(cluster: ClusterClient, to: str, command: Command, **options: Any) -> Command:
+        if command.code == RequestCode.CLONE_GROUP_OFFSET and not command.ext.get("topic"):
+            return Command(0)
+        return await ask(cluster, to, command, **options)
+
+    monkeypatch.setattr(ClusterClient, "ask", of_apache)
+    monkeypatch.setattr(ClusterClient, "is_orbitmq", lambda *_: False)
+    async with orbitmq_world.admin() as admin:
+        assert await admin.groups.clone("g", "copy") == ["broker-a", "broker-b"]
+        lags = (await admin.groups.lag("copy")).whole()
+        assert {one.queue.topic for one in lags} == {"t", "u"}
+        assert sum(one.committed for one in lags) == 80
 
 
 async def test_a_group_without_offsets_is_not_cloned(orbitmq_world: World) -> None:

@@ -28,7 +28,7 @@ from orbitmq.client.ranges import check_kind
 from orbitmq.durations import instant_ms
 from orbitmq.errors import BrokerError, NotPermittedError, ValidationError
 from orbitmq.message.model import MessageQueue
-from orbitmq.message.reserved import is_built_in_group
+from orbitmq.message.reserved import RETRY_PREFIX, is_built_in_group
 from orbitmq.wire import all_headers as headers
 from orbitmq.wire.bodies.client import ConsumerConnection
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
@@ -344,9 +344,6 @@ class GroupAdmin:
             BrokerError, TransportError, NameServerError: no broker has set the offsets, or no name server
                 answers.
         """
-        request = headers.CloneGroupOffsetRequest(
-            src_group=source, dest_group=target, topic=topic, offline=True
-        )
         state = headers.GetConsumeStatsRequest(consumer_group=source, topic=topic or "")
 
         async def clone_at(broker: BrokerInfo) -> bool:
@@ -354,10 +351,20 @@ class GroupAdmin:
             answer = await self._cluster.ask_unless(
                 broker.address, state.command(), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             )
-            if answer is None or not ConsumeStats.decode(answer.body).offset_table:
-                return False
-            await self._cluster.ask(broker.address, request.command())
-            return True
+            table = {} if answer is None else ConsumeStats.decode(answer.body).offset_table
+            topics: set[str | None] = {topic} if table else set()
+            if topic is None and not self._cluster.is_orbitmq(broker.address):
+                # Asked about all topics, Apache's brokers answer with success and set no offset.
+                topics = {queue.topic for queue in table if not queue.topic.startswith(RETRY_PREFIX)}
+
+            async def clone_in(one: str | None) -> None:
+                request = headers.CloneGroupOffsetRequest(
+                    src_group=source, dest_group=target, topic=one, offline=True
+                )
+                await self._cluster.ask(broker.address, request.command())
+
+            await side_by_side(topics, clone_in)
+            return bool(topics)
 
         answers = await self._cluster.at_each(await self._cluster.leaders(), clone_at)
         cloned = [broker.name for broker, has_offsets in answers.pairs if has_offsets]
