@@ -165,7 +165,7 @@ def users(world: World) -> None:
 
     async def prepare(place: Place) -> None:
         keys = keys_of(APP)
-        async with Admin(place.ns, credentials=ROOT) as admin:
+        async with Admin(place.ns, credentials=ROOT, timeout=60) as admin:
             await admin.topics.create("proxied", queues=2, attributes={"message.type": "NORMAL"})
             await admin.topics.create("proxied_later", queues=2, attributes={"message.type": "DELAY"})
             await admin.groups.create("proxied_group")
