@@ -24,7 +24,7 @@ HANGS_S = 30.0
 
 
 def broker_config(**changes: Any) -> BrokerConfig:
-    """A broker whose files are small, because a simulated disk is memory."""
+    """The settings of a broker with small files: the simulated disk is memory."""
     values: dict[str, Any] = {
         "listen_port": 10911,
         "store_path_root_dir": "/store",
@@ -83,7 +83,9 @@ def records(response: Command) -> list[Record]:
 
 
 class BrokerPeer:
-    """A client of the broker, on one connection of its own; ``notices`` are what the broker asks of it."""
+    """A client of the broker, on a connection of its own; ``notices`` are the requests that the broker sends
+    to it.
+    """
 
     def __init__(self, runtime: Runtime, address: str = ADDRESS, *, client_id: str = "client") -> None:
         self.runtime = runtime
@@ -103,7 +105,7 @@ class BrokerPeer:
         await self.client.close()
 
     async def leave(self) -> None:
-        """Close the connection, and give the broker a moment to see it."""
+        """Close the connection, and let time pass until the broker has noticed."""
         await self.client.close()
         await asyncio.sleep(0.1)
 
@@ -127,7 +129,7 @@ class BrokerPeer:
         return await self.ask(send_request(topic, queue_id, **values).command(body))
 
     async def sent(self, body: bytes = b"hello", **values: Any) -> SendMessageResponse:
-        """Where a message was stored that the broker must take."""
+        """Send a message that the broker has to accept; the response says where it is stored."""
         answer = await self.send(body, **values)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return SendMessageResponse.from_ext(answer.ext)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that talk over the memory network; what uses one runs on the virtual loop."""
+"""Fixtures of the tests that talk over the memory network; tests that use one run on the virtual loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broker(
 
 @pytest.fixture
 def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> BrokerPeer:
-    """A client of ``broker``. Files that need more of it override this fixture."""
+    """A client of ``broker``. Files whose tests need a client with more methods override this fixture."""
     return orbitmq_loop.enter(BrokerPeer(broker.runtime))
 
 
@@ -41,7 +41,7 @@ def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> BrokerPeer:
 def grpc_broker(
     request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
 ) -> Broker:
-    """As ``broker``, and it serves gRPC clients."""
+    """A real broker in memory like ``broker``, which serves gRPC clients too."""
     mark = request.node.get_closest_marker("broker")
     config = broker_config(**(mark.kwargs if mark else {}))
     return orbitmq_loop.enter(Broker(orbitmq_runtime, config, extensions=[gateway]))

@@ -21,7 +21,7 @@ TOKEN = re.compile(r'name="form_token" value="([^"]+)"')
 
 
 class Browser:
-    """Asks a console for pages, and sends their forms."""
+    """Requests pages from a console, and submits their forms."""
 
     def __init__(self, console: Console, http: httpx.AsyncClient) -> None:
         self.console, self.http = console, http
@@ -30,30 +30,30 @@ class Browser:
         return await self.http.get(path, params=query or None)
 
     async def text(self, path: str, **query: str) -> str:
-        """The HTML of a page that is there."""
+        """The HTML of a page, whose status has to be 200."""
         answer = await self.get(path, **query)
         assert answer.status_code == 200, answer.text
         return answer.text
 
     async def json(self, path: str, **query: str) -> Any:
-        """The JSON of a page that is there."""
+        """The JSON of a path of the console's API, whose status has to be 200."""
         answer = await self.get(f"/api/v1{path}", **query)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def token(self) -> str:
-        """The token of a form that is shown now."""
+        """The token of the forms that the console shows this browser at present."""
         found = TOKEN.search(await self.text("/audit"))
         assert found is not None
         return found[1]
 
     async def send(self, change: str, fields: Mapping[str, str], **headers: str) -> httpx.Response:
-        """Send the form of a change, as the page with the form does."""
+        """Submit the form of a change, with the headers and the token that a browser sends."""
         form = {"form_token": await self.token(), **fields}
         return await self.http.post(f"/do/{change}", data=form, headers={**ORIGIN, **headers})
 
     async def done(self, change: str, fields: Mapping[str, str]) -> str:
-        """Send the form of a change that is made; what the next page says of it."""
+        """Submit the form of a change that has to succeed; returns the message of the page that follows."""
         answer = await self.send(change, fields)
         assert answer.status_code == 303, answer.text
         page = await self.text(answer.headers["location"])
@@ -71,7 +71,7 @@ async def console(
     credentials: Credentials | None = None,
     names: Sequence[str] = ("test",),
 ) -> AsyncIterator[Browser]:
-    """A console of the cluster, under these names, and a browser that has not opened its link."""
+    """A console of the cluster, reached under these names, and a browser that has not opened its link."""
     options = {"name_servers": world.name_server, "runtime": world.runtime, "credentials": credentials}
     clock = world.runtime.clock
     made = Console(
@@ -105,7 +105,7 @@ async def opened(
 
 @asynccontextmanager
 async def leaving(browser: Browser, path: str, query: str) -> AsyncIterator[None]:
-    """A browser that asks for a page and stops loading it at the end of the block."""
+    """A browser that requests a page and stops loading it at the end of the block."""
     cookie = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
     scope = {
         "type": "http",
@@ -125,7 +125,7 @@ async def leaving(browser: Browser, path: str, query: str) -> AsyncIterator[None
     told.put_nowait({"type": "http.request", "body": b"", "more_body": False})
 
     async def hear(_: object) -> None:
-        """Drop the answer: the browser has left."""
+        """Drop the response: the browser is gone."""
 
     asking = asyncio.create_task(browser.console.app(scope, told.get, hear))
     yield
@@ -134,7 +134,7 @@ async def leaving(browser: Browser, path: str, query: str) -> AsyncIterator[None
 
 
 async def sent(world: World, topic: str, *bodies: bytes, queues: int = 2, **properties: str) -> list[str]:
-    """Make the topic and send messages with the key k to it; their ids."""
+    """Make the topic and send messages with the key "k" to it; returns their ids."""
     async with world.admin() as admin:
         await admin.topics.create(topic, queues=queues)
     async with world.producer() as producer:

@@ -1,4 +1,4 @@
-"""Streams of frames for a broker with and without its fast path, and what comes of them. Shared by tests.
+"""Streams of frames for a broker with and without its fast path, and their effects. Shared by tests.
 
 ``python -m tests.conversation.fast_path_streams SEED`` prints a digest of all responses and stored bytes.
 """
@@ -34,10 +34,11 @@ SUBSCRIPTION = 4
 
 @dataclass
 class Outcome:
-    """What a broker made of a stream: responses by opaque, records by (topic, queue), the log as it is.
+    """The effects of a stream on a broker: responses by opaque, records by (topic, queue), the bytes of the
+    log.
 
     Attributes:
-        messages: how many each topic got of each message type.
+        messages: for each topic the number of messages of each type.
     """
 
     responses: dict[int, Command]
@@ -62,7 +63,9 @@ class Wire(asyncio.Transport):
         self._protocol.connection_made(self)
 
     def show(self, user: str) -> None:
-        """From now on the connection is one over TLS, whose client's certificate names this user."""
+        """From this point on the connection counts as one over TLS, whose client's certificate names this
+        user.
+        """
         self._protocol.secured = True
         self._protocol.certificate = CertificateName(user)
 
@@ -82,7 +85,7 @@ class Wire(asyncio.Transport):
             self.raw += part
 
     def pause_reading(self) -> None:
-        """Chunks are delivered all the same."""
+        """Ignore the request: chunks are delivered regardless."""
 
     def resume_reading(self) -> None:
         pass
@@ -124,10 +127,10 @@ def play(
     certified: dict[int, str] | None = None,
     **changes: Any,
 ) -> Outcome:
-    """Send the chunks, one behind the other, to a new broker; ``fast`` False takes its fast path away.
+    """Send the chunks one after the other to a new broker; ``fast`` False switches its fast path off.
 
     Args:
-        certified: before which chunk the client shows a certificate, and the user whom it names.
+        certified: the user whom the client's certificate names from a chunk on, by the number of that chunk.
     """
 
     async def main() -> Outcome:
@@ -204,7 +207,7 @@ def _log(broker: Broker) -> bytes:
 # -- frames ------------------------------------------------------------------------------------------------
 
 
-# Fields that clients add to every request, the last ones with values that a header escapes.
+# Fields that clients add to every request; the values of the last ones need escapes in a JSON header.
 COMMON = {
     "AccessKey": "app", "Signature": "5vpFZ/6WlDkQH0+9bnGxbLuHXHg=", "SecurityToken": "lent", "ns": "shop",
     "nsd": "true", "ReqT": "0", "__ZONE_NAME": "z1", "__ZONE_MODE": '"true"',
@@ -212,10 +215,10 @@ COMMON = {
 
 
 class Frames:
-    """Draws frames, plain ones and such that a handler has to look at.
+    """Draws random frames: plain ones, and some that the fast path leaves to a handler.
 
     Args:
-        common: most frames have some of the fields that any request may have.
+        common: whether most frames carry some of the fields of ``COMMON``.
     """
 
     def __init__(self, seed: int, *, common: bool = False) -> None:
@@ -395,7 +398,7 @@ def cut(stream: bytes, draw: random.Random, largest: int = 4000) -> list[bytes]:
 def stream(seed: int, count: int, frames: Frames | None = None) -> tuple[list[bytes], list[bytes]]:
     """Chunks that warm a broker up, and chunks of ``count`` frames of all kinds.
 
-    Sends and pulls never share a chunk: how much of its own chunk a pull sees is up to the store.
+    Sends and pulls never share a chunk: the store decides how many messages of its own chunk a pull finds.
     """
     frames = frames or Frames(seed)
     first = frames.warm_up()
@@ -412,7 +415,7 @@ def stream(seed: int, count: int, frames: Frames | None = None) -> tuple[list[by
 
 
 def digest(seed: int) -> str:
-    """Of all responses and of the log, with the process's number fixed, which message ids contain."""
+    """The digest of all responses and of the log; the process id, which message ids contain, is fixed."""
     os.getpid = lambda: 7
     first, rest = stream(seed, 150)
     outcome = play(first + rest, seed=seed)

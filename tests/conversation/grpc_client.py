@@ -34,11 +34,11 @@ def prefixed(message: bytes, *, packed: bool = False) -> bytes:
 
 @dataclass
 class Answer:
-    """What came on one stream.
+    """The response on one stream.
 
     Attributes:
         done: set when the stream has ended, in whatever way.
-        reset: the code of RST_STREAM; None when there was none before the end.
+        reset: the code of RST_STREAM; ``None`` if the stream ended without one.
     """
 
     headers: dict[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Answer:
         return out.decode()
 
     def messages(self) -> list[bytes]:
-        """The whole messages that have come."""
+        """The complete messages received so far."""
         found, at = [], 0
         while len(self.body) - at >= 5:
             length = int.from_bytes(self.body[at + 1 : at + 5], "big")
@@ -81,12 +81,12 @@ class GrpcClient(asyncio.Protocol):
 
     Args:
         tls: the context of a client that asks for TLS.
-        piece: send at most so many bytes with each write.
-        reads: give windows back for what comes.
+        piece: the largest number of bytes of one write; 0 sets no limit.
+        reads: whether received data is acknowledged by WINDOW_UPDATE.
 
     Attributes:
-        together: the headers of a call go out with what comes behind them.
-        hears: takes what comes; else that is lost.
+        together: whether the headers of a call wait for its data, so that one write sends both.
+        hears: whether received bytes are processed; if false, they are dropped.
         goaways: last stream, code and text of each GOAWAY.
     """
 
@@ -124,7 +124,7 @@ class GrpcClient(asyncio.Protocol):
         return self
 
     async def connect(self) -> None:
-        """Open the connection, and nothing more (with TLS: its handshake)."""
+        """Open the connection without the preface (with TLS: including its handshake)."""
         transport, _ = await self._runtime.network.connect(lambda: self, *self._address)
         self._transport = transport
         if self._tls is not None:
@@ -194,7 +194,7 @@ class GrpcClient(asyncio.Protocol):
                 break
             frame, self._frames = self._frames[:end], self._frames[end:]
             if frame[3] == 7:
-                # The library would take nothing more of what comes.
+                # After a GOAWAY, h2 would refuse all further frames.
                 last, code = struct.unpack_from(">II", frame, 9)
                 self.goaways.append((last, code, frame[17:]))
                 continue
@@ -247,7 +247,7 @@ class GrpcClient(asyncio.Protocol):
         verb: str = "POST",
         end: bool = False,
     ) -> int:
-        """Begin a call; the number of its stream."""
+        """Begin a call; returns the number of its stream."""
         stream = self.h2.get_next_available_stream_id()
         host, port = self._address
         self.h2.send_headers(
@@ -294,7 +294,7 @@ class GrpcClient(asyncio.Protocol):
         timeout_s: float = 60.0,
         **more: Any,
     ) -> Answer:
-        """One call with these messages; its whole answer."""
+        """Make a call with these messages; returns its complete response."""
         stream = self.open(method, headers=headers, **more)
         answer = self.answers[stream]
         await self.send(stream, b"".join(prefixed(message) for message in messages), end=True)
@@ -302,7 +302,7 @@ class GrpcClient(asyncio.Protocol):
         return answer
 
     async def next(self, stream: int, timeout_s: float = 60.0) -> bytes:
-        """The next message on a stream that is open."""
+        """The next message on an open stream."""
         answer = self.answers[stream]
 
         async def wait() -> bytes:

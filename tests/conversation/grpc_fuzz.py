@@ -26,7 +26,7 @@ ODD: Final = (b"\0", b"\xff", b"\x7f", b"\x80\x80\x80\x80\x80\x01", b"\xff" * 9 
 
 
 class Raw(asyncio.Protocol):
-    """A client that sends bytes as they are, and only keeps what comes."""
+    """A client that sends bytes unchanged and keeps the received ones unread."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -45,7 +45,7 @@ class Raw(asyncio.Protocol):
         self.gone.set()
 
     async def opens(self, count: int, name: str, settings: schema.Settings, first: int = 0) -> None:
-        """Open Telemetry streams, each of a client of its own that sends settings."""
+        """Open Telemetry streams, each for a client id of its own, and send the settings on each."""
         said = new(schema.TelemetryCommand, settings=settings).SerializeToString()
         for number in range(first, first + count):
             self.transport.write(call(2 * number + 1, "Telemetry", said, f"{name}-{number}"))
@@ -54,7 +54,7 @@ class Raw(asyncio.Protocol):
         await asyncio.sleep(1)
 
     def end(self, first: int, count: int) -> None:
-        """Reset streams."""
+        """Reset these streams."""
         for number in range(first, first + count):
             self.transport.write(frame(3, 0, 2 * number + 1, b"\0\0\0\x08"))
 
@@ -80,7 +80,7 @@ def call(stream: int, method: str, data: bytes, client_id: str = "fuzz", *, end:
 
 
 def requests(rpc: RpcClient, handle: str) -> list[tuple[str, bytes]]:
-    """A good request of each method."""
+    """A valid request of each method."""
     group, topic = resource("cg"), resource("T")
     producer, consumer = (rpc.settings(kind) for kind in (ClientType.PRODUCER, ClientType.PUSH_CONSUMER))
     forms: Sequence[tuple[str, schema.Form]] = [
@@ -123,7 +123,7 @@ def requests(rpc: RpcClient, handle: str) -> list[tuple[str, bytes]]:
 
 
 def damaged(dice: Random, data: bytes) -> bytes:
-    """The same with one to four wrong places."""
+    """The same bytes with one to four random defects."""
     for _ in range(dice.randint(1, 4)):
         at = dice.randrange(len(data) + 1)
         match dice.randrange(6):
@@ -148,7 +148,7 @@ def damaged(dice: Random, data: bytes) -> bytes:
 
 
 def conversation(dice: Random, good: Sequence[tuple[str, bytes]]) -> bytes:
-    """What one connection sends: some calls of which something is damaged, or nothing."""
+    """The bytes of one connection: some calls, of which none or one is damaged."""
     calls = dice.choices(good, k=dice.randint(1, 4))
     layer = dice.choice(("messages", "frames", "bytes"))
     data = b""

@@ -36,7 +36,7 @@ def message(
     properties: dict[str, str] | None = None,
     **system: Any,
 ) -> schema.Message:
-    """A message to send; the rest are system properties."""
+    """A message to send; further arguments are its system properties."""
     return new(
         schema.Message,
         topic=resource(topic),
@@ -64,14 +64,14 @@ class Received:
 
 
 def access_point(*addresses: tuple[str, int]) -> schema.Endpoints:
-    """What a client was given."""
+    """Endpoints like those that a client is configured with."""
     return new(
         schema.Endpoints, addresses=[new(schema.Address, host=host, port=port) for host, port in addresses]
     )
 
 
 class Stream:
-    """A Telemetry stream that is open."""
+    """An open Telemetry stream."""
 
     def __init__(self, client: GrpcClient, stream: int) -> None:
         self._client = client
@@ -91,7 +91,7 @@ class Stream:
         return self._client.answers[self.stream]
 
     def reset(self) -> None:
-        """As a client that is cut off."""
+        """Reset the stream, as happens when a client is cut off."""
         self._client.h2.reset_stream(self.stream)
         self._client.flush()
 
@@ -100,7 +100,7 @@ class RpcClient:
     """One client of RocketMQ 5.
 
     Args:
-        client_id: empty: it does not say who it is.
+        client_id: an empty one sends no client id.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RpcClient:
         ]
 
     async def ask(self, method: str, request: schema.Form, form: type[A], *, timeout: str = "") -> A:
-        """One call with one answer."""
+        """Make a call with one response message."""
         headers = [*self.headers, *([("grpc-timeout", timeout)] if timeout else [])]
         answer = await self.grpc.call(method, request.SerializeToString(), headers=headers)
         assert answer.status == 0, (answer.status, answer.message)
@@ -175,7 +175,7 @@ class RpcClient:
         return Stream(self.grpc, self.grpc.open("Telemetry", headers=self.headers))
 
     async def start(self, kind: int = ClientType.PUSH_CONSUMER) -> Stream:
-        """What every client does first: its settings, and those of the broker."""
+        """Send the client's settings and read the broker's, as each client does first."""
         stream = self.telemetry()
         await stream.send(self.settings(kind))
         answer = await stream.next()
@@ -200,14 +200,14 @@ class RpcClient:
         return await self.ask("SendMessage", request, schema.SendMessageResponse)
 
     async def sent(self, *bodies: bytes, **values: Any) -> None:
-        """Send messages that the broker must take."""
+        """Send messages that the broker has to accept."""
         answer = await self.send(*(message(body, **values) for body in bodies))
         assert answer.status.code == Code.OK, answer
 
     async def begin(
         self, body: bytes = b"paid", *, topic: str = "T", recovery_ms: int | None = None, **system: Any
     ) -> schema.SendResultEntry:
-        """Send a half message that the broker must take."""
+        """Send a half message that the broker has to accept."""
         half = message(body, topic=topic, message_type=MessageType.TRANSACTION, **system)
         if recovery_ms is not None:
             recovery = half.system_properties.orphaned_transaction_recovery_duration
@@ -268,7 +268,7 @@ class RpcClient:
         return request
 
     async def receive(self, topic: str = "T", *, timeout: str = "", **values: Any) -> Received:
-        """What a ReceiveMessage is answered."""
+        """The response to a ReceiveMessage."""
         headers = [*self.headers, *([("grpc-timeout", timeout)] if timeout else [])]
         request = self.receive_request(topic, **values)
         answer = await self.grpc.call("ReceiveMessage", request.SerializeToString(), headers=headers)
@@ -314,7 +314,7 @@ class RpcClient:
 
 
 def receiving(rpc: RpcClient, *, timeout: str = "", **values: object) -> int:
-    """Begin a ReceiveMessage; the number of its stream."""
+    """Begin a ReceiveMessage; returns the number of its stream."""
     headers = [*rpc.headers, *([("grpc-timeout", timeout)] if timeout else [])]
     stream = rpc.grpc.open("ReceiveMessage", headers=headers)
     request = rpc.receive_request(**values)  # type: ignore[arg-type]
@@ -324,7 +324,7 @@ def receiving(rpc: RpcClient, *, timeout: str = "", **values: object) -> int:
 
 
 def received(data: Sequence[bytes]) -> Received:
-    """The messages of a ReceiveMessage: a status first, the time of the delivery last."""
+    """Parse the messages of a ReceiveMessage: a status first, the delivery's time last."""
     responses = [parse(schema.ReceiveMessageResponse, each) for each in data]
     assert responses[0].HasField("status")
     first = responses[0].status
@@ -339,7 +339,7 @@ def received(data: Sequence[bytes]) -> Received:
 
 
 async def all_of(client: RpcClient, count: int, **values: Any) -> list[schema.Message]:
-    """Messages of several receives."""
+    """Receive until this many messages have arrived."""
     found: list[schema.Message] = []
     while len(found) < count:
         found += (await client.receive(**{"wait_ms": 20_000, **values})).messages
@@ -352,7 +352,7 @@ def kinds(queue: schema.MessageQueue) -> list[MessageType]:
 
 
 def in_flight(broker: Broker) -> int:
-    """How many popped messages of the broker are not acknowledged yet."""
+    """The number of the broker's popped messages that are not acknowledged yet."""
     return len(broker.part(PopRevive).state.in_flight)
 
 
@@ -365,7 +365,7 @@ async def answer_of(rpc: RpcClient, stream: int, timeout_s: float = 60.0) -> Rec
 
 
 async def ordered_group(broker: Broker, group: str = "cg", retries: int = 16) -> None:
-    """Make a group that consumes in order."""
+    """Create a group that consumes in order."""
     async with BrokerPeer(broker.runtime) as peer:
         body = b'{"groupName":"%s","consumeMessageOrderly":true,"retryMaxTimes":%d}' % (
             group.encode(),

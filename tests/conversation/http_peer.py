@@ -14,7 +14,7 @@ ON = {"metrics_exporter": "PROM"}
 
 
 class Raw(asyncio.Protocol):
-    """A client that sends bytes as they are and keeps what comes until the end."""
+    """A client that sends bytes unchanged and keeps the received ones until the connection ends."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -33,7 +33,7 @@ class Raw(asyncio.Protocol):
 
     @property
     def status(self) -> int:
-        """The status of the answer, 0 without one."""
+        """The status of the response; 0 if none arrived."""
         return int(self.received.split(b" ", 2)[1]) if self.received else 0
 
     @property

@@ -1,4 +1,4 @@
-"""A slave of Apache RocketMQ, scripted: what it answers while it acts for its master, and its HA port."""
+"""A scripted slave of Apache RocketMQ: its responses while it acts for its master, and its HA port."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FRAME_BYTES = 32 * 1024
 
 @dataclass
 class JavaLog:
-    """What a slave copied: ``data`` begins at ``first``, where a file begins."""
+    """The commit log that the slave copied; ``data`` begins at offset ``first``, the start of a file."""
 
     data: bytes
     file_bytes: int
@@ -61,7 +61,7 @@ class JavaLog:
 
 
 class _Follower(asyncio.Protocol):
-    """A connection to the HA port of the slave: the first report says from where all comes."""
+    """A connection to the slave's HA port: the first report names the offset from which the log is sent."""
 
     def __init__(self, log: JavaLog, reports: list[int]) -> None:
         self._log = log
@@ -90,15 +90,16 @@ class _Follower(asyncio.Protocol):
 
 
 class JavaSlave:
-    """Acts until :attr:`active` is false; delivers meanwhile. Its version stays what it was.
+    """A slave that acts until :attr:`active` is false and delivers meanwhile; its tables' version never
+    changes.
 
     Args:
-        log: ``None``: it has none, and cannot tell so.
+        log: its commit log; ``None`` lets requests for the log fail.
 
     Attributes:
-        refusals: what it answers to a code instead.
-        silent: codes that it does not answer.
-        reports: what came over its HA port.
+        refusals: response codes that replace the response to a request code.
+        silent: request codes that get no response.
+        reports: the offsets reported over its HA port.
     """
 
     def __init__(self, world: World, log: JavaLog | None = None) -> None:
@@ -174,7 +175,7 @@ class JavaSlave:
                 return None
 
     async def show(self, name_server: str) -> None:
-        """Register again and again."""
+        """Register at the name server every second."""
         while True:
             header = RegisterBrokerRequest(
                 broker_name="broker-a",
@@ -189,7 +190,7 @@ class JavaSlave:
 
 @asynccontextmanager
 async def java_slave(world: World, log: JavaLog | None = None) -> AsyncIterator[JavaSlave]:
-    """A slave that acts, and is registered."""
+    """A registered slave that acts for its master."""
     slave = JavaSlave(world, log)
     await slave.start()
     showing = asyncio.ensure_future(slave.show(world.name_server))

@@ -1,4 +1,6 @@
-"""A group whose broker wants it to pop: how tests switch it, fill its topic and run its members."""
+"""A group whose consumers the broker tells to pop: how tests switch it, fill its topic and run its
+members.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ async def switch(world: World, mode: MessageRequestMode, share: int = 0, inside:
 
 
 async def prepare(world: World, messages: int = 0) -> None:
-    """A topic that the group shall pop."""
+    """Create a topic, filled with messages, that the group is to pop."""
     async with world.admin() as admin:
         await admin.topics.create("T", queues=4)
     await switch(world, MessageRequestMode.POP)

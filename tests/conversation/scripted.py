@@ -16,7 +16,7 @@ def producer_of(world: Any, group: str = "pg", **options: Any) -> Producer:
 
 
 def consumer_of(world: Any, group: str = "cg", **options: Any) -> Consumer:
-    """A consumer that begins at the first message unless told otherwise."""
+    """A consumer that begins at the first message unless the options say otherwise."""
     options.setdefault("consume_from", ConsumeFrom.FIRST)
     return Consumer(group, name_servers=world.name_servers, runtime=world.runtime, **options)
 
@@ -28,7 +28,7 @@ def start(consumer: Consumer, listener: Any) -> asyncio.Task[None]:
 
 @contextlib.asynccontextmanager
 async def running(consumer: Consumer, listener: Any, topic: str = "t") -> AsyncIterator[Consumer]:
-    """A consumer that serves the listener inside the block; after it, what the listener raised is raised."""
+    """A consumer that serves the listener inside the block; at its end the listener's exception is raised."""
     consumer.subscribe(topic)
     async with consumer:
         task = start(consumer, listener)
@@ -37,7 +37,7 @@ async def running(consumer: Consumer, listener: Any, topic: str = "t") -> AsyncI
 
 
 async def until(world: Any, condition: Any, seconds: float = 5.0) -> float:
-    """Wait for a condition in virtual time; how long it took in seconds."""
+    """Wait in virtual time until the condition holds; returns the seconds that this took."""
     begun = world.runtime.clock.monotonic()
     while not condition():
         passed = world.runtime.clock.monotonic() - begun
@@ -47,6 +47,6 @@ async def until(world: Any, condition: Any, seconds: float = 5.0) -> float:
 
 
 async def never(command: Command) -> Command | None:
-    """The answer of a broker that hangs."""
+    """Never respond, like a broker that hangs."""
     await asyncio.Event().wait()
     return None

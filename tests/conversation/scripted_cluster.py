@@ -1,4 +1,4 @@
-"""A scripted cluster in memory: enough of a name server and of brokers for clients to talk to."""
+"""A scripted cluster in memory: as much of a name server and of brokers as clients need."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class ScriptedBroker:
         return [command for command in self.seen if command.code == code]
 
     def times(self, code: int) -> list[float]:
-        """When requests of this code came, in seconds of virtual time, also those cleared from ``seen``."""
+        """The times of the requests of this code, in seconds of virtual time, with those cleared from
+        ``seen``.
+        """
         return [when for when, command in self.heard if command.code == code]
 
     def store(
@@ -206,8 +208,8 @@ class ClientWorld:
     """One scripted name server and some scripted brokers on a simulated runtime.
 
     ``topics`` maps a topic to the number of queues per broker; ``down`` names brokers that the name server
-    leaves out of its routes. ``members`` names the brokers of a group by id where a master alone is not all,
-    ``perms`` their permission.
+    leaves out of its routes. ``members`` names the brokers of a broker group by id where it has more than a
+    master, and ``perms`` the brokers' permissions.
     """
 
     def __init__(self, *names: str, runtime: SimulatedRuntime, auto_create: bool = True) -> None:

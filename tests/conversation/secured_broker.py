@@ -1,4 +1,4 @@
-"""A broker that requires keys: its settings, its users, and a client that speaks as one of them."""
+"""A broker that requires keys: its settings, its users, and a client that sends requests as one of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ APPS = [
 
 
 class Keys:
-    """Speaks with one broker as one user."""
+    """A client that sends one broker requests as one user."""
 
     def __init__(self, world: World, credentials: Credentials | None) -> None:
         self._client = RemotingClient(world.runtime, identity=Identity(credentials))
@@ -102,7 +102,7 @@ def admin(world: World, credentials: Credentials) -> Admin:
 
 
 def on(**changes: Any) -> BrokerConfig:
-    """The settings of such a broker without a cluster."""
+    """The settings of a broker that requires keys, outside a cluster."""
     config = broker_config(authentication_enabled=True, init_authentication_user=ROOT)
     for name, value in changes.items():
         setattr(config, name, value)

@@ -1,4 +1,4 @@
-"""Topics and groups out of one cluster and into another."""
+"""Topics and groups are exported from one cluster and imported into another."""
 
 from __future__ import annotations
 

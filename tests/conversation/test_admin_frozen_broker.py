@@ -1,4 +1,4 @@
-"""What operations tell and do while one of two brokers does not answer: it stands still (SIGSTOP)."""
+"""Results of operations while one of two brokers does not respond because its process is frozen (SIGSTOP)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ pytestmark = [pytest.mark.behaviour("MO-24"), pytest.mark.orbitmq(brokers=2)]
 
 @asynccontextmanager
 async def prepared(world: World) -> AsyncIterator[Admin]:
-    """Both have 10 messages and a dead letter of three groups; a group consumed 4 of each."""
-    # Once more in a process that can be frozen.
+    """Two brokers with 10 messages and a dead letter of three groups each; a group has consumed 4 of
+    each 10.
+    """
+    # Start the brokers again, in processes that can be frozen.
     for name in QUEUES:
         await world.stop_broker(name)
         await world.machines[name].begin(world.start_broker(name))
@@ -56,7 +58,7 @@ def standing_still(world: World, *names: str) -> Iterator[None]:
 
 
 async def partial(work: Awaitable[object]) -> Partial[Any]:
-    """What a question returned, or what a change that was not made everywhere has done."""
+    """The partial result of a query, or of a change that was not made at all brokers."""
     try:
         answer = await work
     except IncompleteError as error:
@@ -68,7 +70,7 @@ async def partial(work: Awaitable[object]) -> Partial[Any]:
 
 
 async def incomplete(world: World, work: Awaitable[object]) -> Any:
-    """What the living broker told or did; the wait was one deadline."""
+    """The part of a result that the living broker gave, within one deadline."""
     began = world.clock.monotonic()
     answer = await partial(work)
     assert world.clock.monotonic() - began < TIMEOUT_S + 0.5
@@ -86,7 +88,7 @@ def queues(found: Any) -> list[MessageQueue]:
     return [one.queue for one in found]
 
 
-# What is asked, what is looked at in the result, and what that is.
+# By name: the operation, the part of its result to compare, and its expected value.
 READ: dict[str, tuple[Ask, Callable[[Any], object], object]] = {
     "topic status": (lambda a: a.topics.status("T"), queues, [QUEUES[ALIVE]]),
     "lag": (lambda a: a.groups.lag("cg", topic="T"), lambda f: [o.lag for o in f], [6]),
@@ -106,7 +108,9 @@ READ: dict[str, tuple[Ask, Callable[[Any], object], object]] = {
 
 @pytest.mark.parametrize("what", READ)
 async def test_who_answers_is_heard_within_one_deadline(orbitmq_world: World, what: str) -> None:
-    """All was an error after 5 s, and of several topics of dead letters each had 5 s of its own."""
+    """The answering broker's part is returned after one deadline, also where a query covers several
+    topics.
+    """
     world = orbitmq_world
     ask, facts, expected = READ[what]
     async with prepared(world) as admin:
@@ -118,7 +122,7 @@ async def test_who_answers_is_heard_within_one_deadline(orbitmq_world: World, wh
 async def test_who_answers_nonsense_is_left_out(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """What the others told was lost with it."""
+    """A broker whose response cannot be parsed does not spoil the results of the others."""
     world = orbitmq_world
     ask, facts, expected = READ[what]
     async with prepared(world) as admin:
@@ -161,7 +165,7 @@ async def test_changes_are_made_where_they_can_be(orbitmq_world: World) -> None:
             assert await incomplete(world, admin.groups.delete("cg2")) == [ALIVE]
             (job,) = await incomplete(world, admin.dead_letters.redrive("cg", to_topic="T", rate=1))
             assert job.broker_name == ALIVE
-            # Who is not to send any is not asked.
+            # A broker that is not to send any dead letters gets no request.
             (job,) = await admin.dead_letters.redrive("other", to_topic="T", only={ALIVE: [(0, 1)]})
             assert job.broker_name == ALIVE
             services = world.brokers[ALIVE].services
@@ -187,7 +191,7 @@ async def test_a_redrive_is_stopped_where_it_can_be(orbitmq_world: World) -> Non
 
 
 async def test_a_topic_that_is_still_somewhere_stays_in_the_routes(orbitmq_world: World) -> None:
-    """Until it is deleted again, which finishes that."""
+    """The route remains until a second deletion completes the first."""
     world = orbitmq_world
     async with prepared(world) as admin:
         with standing_still(world, FROZEN):
@@ -219,14 +223,14 @@ async def test_a_group_is_moved_where_it_can_be(orbitmq_world: World) -> None:
         with standing_still(world, FROZEN):
             moved = await incomplete(world, admin.groups.move("cg", moves))
             assert [move.queue for move in moved] == [QUEUES[ALIVE]]
-            # Queues that are named are moved without asking the others.
+            # For named queues the other brokers get no request.
             moves = (await admin.groups.plan("cg", {QUEUES[ALIVE]: 3})).whole()
             assert list(await admin.groups.move("cg", moves)) == moves
         assert world.brokers[ALIVE].services.offsets.query("cg", "T", 0) == 3
 
 
 async def test_no_queue_is_moved_when_one_broker_cannot_move_the_group(orbitmq_world: World) -> None:
-    """Those of the brokers before it were."""
+    """The brokers in front of the one that refuses do not move their queues either."""
     world = orbitmq_world
     async with prepared(world) as admin, world.consumer("cg") as consumer:
         consumer.subscribe("T")

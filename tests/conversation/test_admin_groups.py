@@ -30,7 +30,7 @@ async def filled(world: World, topic: str = "t", count: int = 40) -> None:
 
 
 async def consumed(world: World, group: str, count: int, topic: str = "t") -> list[bytes]:
-    """What a member of the group gets: ``count`` messages, then it leaves."""
+    """The bodies of ``count`` messages that a member of the group consumes before it leaves."""
     got: list[bytes] = []
 
     async def keep(message: ReceivedMessage) -> None:
@@ -104,7 +104,7 @@ async def test_lag_is_told_in_messages_and_in_seconds(orbitmq_world: World) -> N
 
 
 async def test_what_was_fetched_is_in_flight_only_while_a_member_is_online(orbitmq_world: World) -> None:
-    """A broker goes on reporting the place up to which a member that has left had fetched."""
+    """A broker keeps reporting the offset up to which a member that has left had fetched."""
     await filled(orbitmq_world)
 
     async def hang(_: ReceivedMessage) -> None:
@@ -224,8 +224,9 @@ async def test_a_group_without_offsets_is_not_cloned(orbitmq_world: World) -> No
 
 @pytest.mark.behaviour("MO-23")
 async def test_a_group_that_gets_anothers_offsets_goes_on_there(orbitmq_world: World) -> None:
-    """Its members that were online committed their own again, a reset of before took it elsewhere, and it was
-    told to be behind in the other group's retry topic."""
+    """Neither the commits of online members nor an earlier reset override the copied offsets, and no lag
+    counts in the other group's retry topic.
+    """
     world = orbitmq_world
     await filled(world)
     got: list[bytes] = []
@@ -259,7 +260,9 @@ async def test_a_group_that_gets_anothers_offsets_goes_on_there(orbitmq_world: W
 async def test_a_group_that_is_made_again_does_not_handle_its_old_retries_again(
     orbitmq_world: World,
 ) -> None:
-    """Without offsets it began its retry topic anew: all that it had ever handled there came again."""
+    """Without offsets the group would start at the beginning of its retry topic, and handle each message
+    there again.
+    """
     world = orbitmq_world
     await filled(world, count=1)
     seen: list[int] = []
@@ -282,7 +285,7 @@ async def test_a_group_that_is_made_again_does_not_handle_its_old_retries_again(
         await admin.groups.delete("g", clean_offsets=True)
         assert not [one for one in world.brokers.values() if "g" in one.services.groups]
         await life()
-        assert seen == [0, 1, 0, 1]  # the message as a new group gets it
+        assert seen == [0, 1, 0, 1]  # the delivery of a new group, and its retry
 
 
 async def test_what_a_queue_does_not_have_is_refused_before_anything_moves(orbitmq_world: World) -> None:
@@ -317,7 +320,7 @@ async def test_a_broker_that_moves_no_group_by_itself(orbitmq_world: World) -> N
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Codes of the requests of all clients, as they are made."""
+    """The codes of the requests of all clients, in the order in which they are made."""
     codes: list[int] = []
     request = RemotingClient.request
 
@@ -368,7 +371,7 @@ async def test_brokers_of_apache_give_their_table_as_a_question_about_a_group_ma
 async def test_the_lag_of_many_topics_is_asked_side_by_side(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each topic waited for the one before it."""
+    """The queries for the topics run at the same time instead of one after the other."""
     world = orbitmq_world
     request, under_way, most = RemotingClient.request, 0, 0
 
@@ -397,7 +400,7 @@ async def test_the_lag_of_many_topics_is_asked_side_by_side(
 
 
 async def _handled(message: ReceivedMessage) -> None:
-    """Nothing to do."""
+    """Accept the message."""
 
 
 @pytest.mark.parametrize(

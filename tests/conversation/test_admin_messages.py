@@ -1,4 +1,4 @@
-"""The operations library looks at single messages: by place, by unique id, by key."""
+"""The operations library finds single messages: by position, by unique id, by key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def sent(runtime: SimulatedRuntime, producer: Producer, count: int, **more
     for number in range(count):
         results.append(await producer.send(Message("t", b"%d" % number, keys=["all", f"k{number}"], **more)))
         await runtime.clock.sleep(0.01)
-    await runtime.clock.sleep(1)  # the index takes records a moment later
+    await runtime.clock.sleep(1)  # the index holds a record a moment after it is stored
     return results
 
 
@@ -77,7 +77,7 @@ async def test_messages_are_found_by_key_on_all_brokers_in_order(runtime: Simula
         assert (await admin.messages.find("t", key="k9")).whole() == []
         assert len((await admin.messages.find("t", key="all", max_messages=1)).whole()) == 2
         before = found[4].stored_at - timedelta(seconds=5)
-        # An index entry knows its time to the second.
+        # An index entry has the store time in whole seconds.
         assert (await admin.messages.find("t", key="all", end=before)).whole() == []
         assert len((await admin.messages.find("t", key="all", begin=before)).whole()) == 8
 
@@ -85,7 +85,7 @@ async def test_messages_are_found_by_key_on_all_brokers_in_order(runtime: Simula
 @pytest.mark.behaviour("MV-13")
 async def test_keys_with_the_same_hash_are_told_apart(runtime: SimulatedRuntime) -> None:
     async with cluster(runtime) as (producer, admin):
-        # Java's hash of "Aa" and "BB" is the same.
+        # "Aa" and "BB" have the same hash in Java.
         await producer.send(Message("t", b"1", keys="Aa"))
         await producer.send(Message("t", b"2", keys="BB"))
         await runtime.clock.sleep(1)

@@ -1,4 +1,4 @@
-"""What operators are told of a group that pops: messages in flight are part of its lag."""
+"""The lag of a group that pops includes its messages in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators change is told to be done where it lasts: at the master, or at who acts for it."""
+"""Changes by administrators succeed only where they last: at the master, or at the slave that acts for it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def ten_consumed(world: World, master: BrokerPeer) -> None:
 
 @asynccontextmanager
 async def acting_slave(world: World) -> AsyncIterator[BrokerPeer]:
-    """A slave that acts for its master, which is back at the end, with the slave's tables."""
+    """A slave that acts for its master; at the end the master is online again and has the slave's tables."""
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
         await ten_consumed(world, master)
@@ -107,7 +107,7 @@ async def acting_slave(world: World) -> AsyncIterator[BrokerPeer]:
 async def test_a_slave_refuses_what_it_would_not_keep(
     orbitmq_world: World, change: tuple[int, bytes, dict[str, Any]]
 ) -> None:
-    """It said yes, changed its own copy, and the master and the group went on as before."""
+    """The slave would change only its own copy, while master and group stay as they are."""
     world = orbitmq_world
     async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
         await ten_consumed(world, master)
@@ -123,7 +123,7 @@ async def test_a_slave_refuses_what_it_would_not_keep(
 async def test_a_topic_is_deleted_at_slaves_too_as_mqadmin_does(
     orbitmq_world: World, order: tuple[str, str]
 ) -> None:
-    """A refusal ended mqadmin deleteTopic, with a slave that came first before the master was asked."""
+    """With a refusal, mqadmin deleteTopic would stop at a slave before it gets to the master."""
     world = orbitmq_world
     async with peer_of(world, MASTER) as master:
         await ten_consumed(world, master)
@@ -182,8 +182,9 @@ async def test_what_was_answered_is_on_the_disk(
 
 
 async def without_a_master(world: World) -> None:
-    """Of the two masters one is lost and its slave acts; each queue has 10 messages, of which a group
-    consumed 4; both have dead letters of it."""
+    """Crash one of two masters, so that its slave acts; each queue has 10 messages, of which a group has
+    consumed 4; both brokers have dead letters of the group.
+    """
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)
@@ -211,7 +212,7 @@ async def without_a_master(world: World) -> None:
 @pytest.mark.behaviour("MO-21")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
 async def test_a_broker_group_without_its_master_is_not_left_out(orbitmq_world: World) -> None:
-    """A group was 6 messages behind and not 12, was moved in one queue of two, and all was told as done."""
+    """The acting slave counts in the lag and in moves as its master would."""
     world = orbitmq_world
     await without_a_master(world)
     both = [MASTER, OTHER]
@@ -255,7 +256,7 @@ async def test_a_slave_that_does_not_act_tells_and_takes_nothing(orbitmq_world: 
 @pytest.mark.behaviour("MO-21", "DQ-12")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
 async def test_what_needs_a_master_says_which_is_missing(orbitmq_world: World) -> None:
-    """Half of the dead letters were sent and half a topic deleted, and all was told as done."""
+    """Without one of two masters neither redrive nor deletion does half of the work and reports success."""
     world = orbitmq_world
     await without_a_master(world)
     async with world.admin() as admin:
@@ -277,7 +278,9 @@ async def test_what_needs_a_master_says_which_is_missing(orbitmq_world: World) -
 @pytest.mark.behaviour("MO-21")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ACTING)
 async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: World) -> None:
-    """It was not there, and a stop ended the other one's and said so."""
+    """The redrive of the lost master is listed as waiting, and stopping it fails instead of being passed
+    over.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with world.admin() as admin, world.producer() as producer:
@@ -303,7 +306,7 @@ async def test_a_redrive_whose_master_is_lost_is_told_to_wait(orbitmq_world: Wor
 
 @pytest.mark.orbitmq(brokers=2, replicas=2)
 async def test_where_a_topic_could_not_be_made_is_known(orbitmq_world: World) -> None:
-    """The brokers that have it were told, and nobody saw that a group was missing."""
+    """A broker group without a master is reported when a topic is created."""
     world = orbitmq_world
     async with world.admin() as admin:
         assert lost_masters(await admin.brokers.without_master()) == []

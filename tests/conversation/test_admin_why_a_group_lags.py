@@ -1,4 +1,4 @@
-"""Why a group is behind, asked at brokers and members."""
+"""The reasons why a group is behind, collected from brokers and members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each operation refuses arguments of a wrong kind before a server is asked, and names what it takes."""
+"""Each operation refuses arguments of a wrong type before it contacts a server, and names the type it
+takes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "Mapping[MessageQueue, int]": ([None, 5, "t"], "must be Mapping"),
     "GroupSettings | None": ([5, {}], "must be GroupSettings"),
 }
-# What stands for an argument while another one is wrong.
+# Valid values of the arguments that stand beside a wrong one.
 RIGHT: dict[str, Any] = {
     "str": "name",
     "int": 1,
@@ -48,7 +50,7 @@ def operations() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("part", "name"), operations())
 async def test_an_argument_of_another_kind(orbitmq_loop: None, part: str, name: str) -> None:
-    """No server runs: an operation that asked one would fail otherwise."""
+    """No server runs, so an operation that contacts one fails in another way."""
     async with Admin(name_servers="127.0.0.1:1", runtime=simulated_runtime()) as admin:
         operation = getattr(getattr(admin, part), name)
         parameters = inspect.signature(operation).parameters

@@ -1,4 +1,6 @@
-"""Queues that the broker shares, asked over the protocol and by our consumers; pull, pop and back."""
+"""Queues that the broker assigns, queried over the protocol and by OrbitMQ's consumers; pull, pop and
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log of brokers and name servers: changes, refusals, and a disk that does not take them."""
+"""The audit log of brokers and name servers: changes, refusals, and a disk that refuses its lines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def topic(name: str, queues: int = 4) -> dict[str, str]:
 
 
 def lines(runtime: SimulatedRuntime, path: str = BROKER) -> list[dict[str, Any]]:
-    """The lines but for the one of the start."""
+    """The lines of the audit log without that of the start."""
     text = runtime.files.read_bytes(path).decode()
     assert not [secret for secret in SECRETS if secret in text]
     return [found for line in text.splitlines() if (found := json.loads(line))["event"] != "start"]
@@ -77,7 +77,7 @@ async def test_a_change_is_written_before_and_after(broker: Broker) -> None:
         assert (await ask(runtime, ROOT, Code.UPDATE_AND_CREATE_TOPIC, topic("orders", queues))).code == 0
     assert (await ask(runtime, ROOT, Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
     found = lines(runtime)
-    # Ids and times apart, each change has two lines.
+    # Apart from ids and times, each change has two lines.
     assert [line["verdict"] for line in found] == ["permitted", "made"] * 4
     assert [line["id"] for line in found] == [1, 1, 2, 2, 3, 3, 4, 4]
     assert {line["user"] for line in found} == {"root"}
@@ -120,7 +120,7 @@ async def test_what_a_line_says_of_settings_rules_groups_and_offsets(broker: Bro
     assert found[25]["after"] == {"slowRequestMillis": "77"}
     assert found[200]["after"]["Group:billing"]["retryMaxTimes"] == 16
     assert list(found[222]["after"]) == ["Group:billing in Topic:orders"]
-    # No look: the line has what the request names, if it names anything.
+    # This change is not looked up before and after: its line has only the objects that the request names.
     assert not {"before", "after"} & found[316].keys()
 
 
@@ -148,11 +148,11 @@ async def test_a_change_that_cannot_be_written_is_refused(
     assert "the change is refused, as the audit log cannot be written" in str(answer.remark)
     assert broker.services.topics.get("orders") is None
     assert "the audit log /store/audit.log cannot be written, changes are refused" in caplog.text
-    # Other requests are served.
+    # Requests that change nothing are served.
     assert (await ask(runtime, ROOT, Code.GET_BROKER_RUNTIME_INFO)).code == 0
     runtime.files.heal()
     assert (await ask(runtime, ROOT, Code.UPDATE_AND_CREATE_TOPIC, topic("orders"))).code == 0
-    # The second line alone is lost: the change has been made.
+    # Only the second line is lost: the change is already made.
     runtime.files.fail("append", "audit.log", skip=1)
     assert (await ask(runtime, ROOT, Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
     assert [line["verdict"] for line in lines(runtime)] == ["permitted", "made", "permitted"]
@@ -239,7 +239,7 @@ async def test_a_flood_of_refusals_is_a_few_lines(broker: Broker) -> None:
     await runtime.clock.sleep(61)
     more = lines(runtime)[2 + MAX_REFUSALS :]
     assert [(line["event"], line["count"]) for line in more] == [("refusal", 4), ("other refusals", 81)]
-    # The next minute begins anew.
+    # The next minute counts from zero.
     await ask(runtime, WRONG, Code.GET_BROKER_CONFIG)
     assert lines(runtime)[-1]["claimed"] == "app"
 
@@ -249,7 +249,7 @@ async def test_what_is_counted_is_written_at_the_end(runtime: SimulatedRuntime) 
     async with Broker(runtime, broker_config(**KEYS)):
         for _ in range(3):
             await ask(runtime, None, Code.GET_BROKER_CONFIG)
-    # Also behind a power loss.
+    # The count of refusals is complete after a power loss, too.
     runtime.files.crash()
     assert [line["count"] for line in lines(runtime)] == [1, 2]
 
@@ -278,7 +278,7 @@ async def test_without_keys_there_is_one_only_where_the_settings_say_so(runtime:
         await ask(runtime, None, Code.UPDATE_AND_CREATE_TOPIC, topic("orders"))
     assert not runtime.files.exists(BROKER)
     async with Broker(runtime, broker_config(audit_log_file="/logs/audit.log")):
-        # Nobody has proved to be the user that the request names.
+        # The request has no signature, so the user whom it names is not proved.
         await ask(runtime, APP, Code.UPDATE_AND_CREATE_TOPIC, topic("orders", 8))
     assert [line["user"] for line in lines(runtime, "/logs/audit.log")] == ["", ""]
 
@@ -309,14 +309,14 @@ async def test_a_name_server_has_one_too(runtime: SimulatedRuntime) -> None:
 @pytest.mark.behaviour("AZ-19")
 @pytest.mark.broker(**KEYS)
 async def test_each_request_code_is_a_change_or_is_none_on_purpose(broker: Broker) -> None:
-    """A new code has to be put into one of the two sets."""
+    """A new request code has to be put into one of the two sets."""
     router = broker.doors.router
     assert router is not None
     others = {Code(code).name for code in router.codes - CHANGES}
     changing = {
         name for name in others if not name.startswith(("GET_", "QUERY_", "LIST_", "VIEW_", "AUTH_GET_"))
     }
-    # What clients and brokers do by themselves, and questions.
+    # The other codes are those of clients' and brokers' own traffic, and queries.
     assert changing == {
         "ACK_MESSAGE",
         "AUTH_LIST_ACL",

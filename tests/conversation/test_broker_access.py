@@ -114,7 +114,7 @@ async def test_missing_rights_are_named(secured: World) -> None:
 
 @pytest.mark.behaviour("AU-13")
 async def test_no_frame_passes_by_way_of_the_fast_path(secured: World) -> None:
-    """The same plain sends and pulls that it takes from anybody, when no keys are required."""
+    """Without required keys the fast path takes the same plain sends and pulls from any client."""
     peer = BrokerPeer(secured.runtime, secured.brokers["broker-a"].address)
     async with peer:
         for _ in range(3):
@@ -154,7 +154,9 @@ async def test_a_change_counts_from_the_next_request_on(secured: World) -> None:
 
 @pytest.mark.behaviour("AU-13", "AZ-06")
 async def test_each_request_of_a_connection_has_a_user_of_its_own(secured: World) -> None:
-    """A signed request opens nothing for those behind it, and who lost his rights keeps none by staying."""
+    """A signed request gives the unsigned ones after it no rights, and a user whose rights are withdrawn
+    loses them on open connections, too.
+    """
     root = Keys(secured, ROOT)
     await root.make_user("other", password="other-secret-1")
     client = RemotingClient(secured.runtime)

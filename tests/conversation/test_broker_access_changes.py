@@ -1,4 +1,4 @@
-"""Users and rules over the wire: who may change them, and when a change counts."""
+"""Users and rules over the wire: the rights to change them, and the moment from which a change counts."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_who_loses_a_right_while_waiting_is_refused(secured: World, way: s
     root, app = Keys(secured, ROOT), Keys(secured, APP)
     consumes = {"consumerGroup": "billing", "topic": "orders"}
     if way == "pull":
-        # A filter by SQL92: the fast path does not take it.
+        # The fast path leaves a pull with an SQL92 filter to the handlers.
         code, values = Code.PULL_MESSAGE, {
             **consumes, "queueId": "0", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "6",
             "commitOffset": "0", "suspendTimeoutMillis": "60000", "subscription": "a = 1",

@@ -1,4 +1,4 @@
-"""Users and rules on the disk: what a start makes of them, and how secrets are kept."""
+"""Users and rules on the disk: how a start reads them, and how secrets are kept."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ KEYED = {"authKeyFile": KEY_FILE}
 
 
 def contents(files: Files, folder: str) -> dict[str, bytes]:
-    """The files of tables."""
+    """The contents of the table files."""
     return {name: files.read_bytes(f"{folder}/{name}") for name in files.list_dir(folder)}
 
 
@@ -235,7 +235,7 @@ async def test_secrets_are_encrypted_on_the_disk(orbitmq_runtime: SimulatedRunti
             world.crash("broker-a", keep)
             await world.start_broker("broker-a")
             assert app() == User("app", Secret("app-secret-1"))
-        # Another key above it: each start writes all with the first one.
+        # A new key in front of the old one: a start encrypts all secrets with the first key.
         new = b64encode(b"n" * 32)
         disk().write_atomic(KEY_FILE, new + b"\n" + disk().read_bytes(KEY_FILE))
         await world.stop_broker("broker-a")

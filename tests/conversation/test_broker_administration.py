@@ -1,4 +1,4 @@
-"""Commands in, commands out: clients, offsets, topics, groups and settings of a broker."""
+"""Commands and responses: clients, offsets, topics, groups and settings of a broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from orbitmq.wire.frame import MAX_FRAME_BYTES
 
 
 class Peer(BrokerPeer):
-    """Answers what the broker asks of it, unless it is ``silent``."""
+    """A client that answers the broker's requests, unless it is ``silent``."""
 
     silent = False
 
@@ -269,7 +269,9 @@ async def test_a_reset_reaches_the_consumer_with_its_next_pull(peer: Peer) -> No
 
 @pytest.mark.behaviour("MO-16")
 async def test_the_pull_that_is_told_of_a_reset_does_not_undo_it(peer: Peer) -> None:
-    """It brings along what the consumer knew before; if that one ends then, the reset was lost."""
+    """The pull's commit offset is older than the reset; without this rule the reset is lost if the consumer
+    ends then.
+    """
     await peer.create()
     for _ in range(3):
         await peer.send()
@@ -278,7 +280,7 @@ async def test_the_pull_that_is_told_of_a_reset_does_not_undo_it(peer: Peer) -> 
     pull |= {"consumerGroup": "cg", "topic": "T", "queueId": 0, "sysFlag": PullFlag.COMMIT_OFFSET}
     where: dict[str, str | int] = {"consumerGroup": "cg", "topic": "T", "queueId": 0}
     target: dict[str, str | int] = {"group": "cg", "topic": "T", "queueId": 0, "isForce": "true"}
-    for _ in range(2):  # the second time the fast path has taken the pulls before
+    for _ in range(2):  # in the second turn the fast path has taken the earlier pulls
         for _ in range(2):
             await peer.call(RequestCode.PULL_MESSAGE, queueOffset=1, commitOffset=3, **pull)
         assert (await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext["offset"] == "3"

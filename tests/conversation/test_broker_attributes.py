@@ -1,4 +1,4 @@
-"""Attributes that the broker would not obey are refused: in requests, in files and from a master."""
+"""Attributes that the broker does not implement are refused: in requests, in files and from a master."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_one_that_would_not_be_obeyed_is_refused(
     assert f"{key}={value}: " in (answer.remark or "")
     assert words in (answer.remark or "")
     assert "T" not in broker.services.topics
-    # A change is refused, too, and so is a list in which one attribute is refused.
+    # A change of the topic is refused, too, and so is a list with one refused attribute.
     assert (await create(peer, "")).code == ResponseCode.SUCCESS
     assert (await create(peer, f"+{key}={value}")).code == ResponseCode.INVALID_PARAMETER
     several = CreateTopicListRequestBody(

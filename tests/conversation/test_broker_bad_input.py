@@ -1,4 +1,4 @@
-"""Whatever arrives at a broker is answered or disconnected, and the broker goes on serving others."""
+"""All input of a broker leads to a response or the end of the connection, and other clients stay served."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orbitmq.wire.headers.send import SendMessageV2Request
 
 KIB = 1024
 
-# Every code that the router knows is tried; the fields are those of all their headers.
+# The test tries each request code that the router knows; these are the fields of all their headers.
 FIELDS = (
     *("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "topic", "defaultTopic", "group"),
     *("consumerGroup", "producerGroup", "queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset"),
@@ -71,7 +71,7 @@ bodies = st.one_of(
 
 
 class Peer:
-    """Stands for a connection."""
+    """A stand-in for a connection."""
 
     def __init__(self) -> None:
         self.remote = ("127.0.0.1", 5)
@@ -137,7 +137,7 @@ async def test_every_code_without_any_field_is_answered(runtime: SimulatedRuntim
 
 
 def frames() -> list[bytes]:
-    """Good frames of the kinds that the fast path reads itself, in both header formats."""
+    """Valid frames of the kinds that the fast path decodes, in both header formats."""
     send = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0"}
     send |= {"i": "TAGS\x01a\x02UNIQ_KEY\x01" + "A" * 32 + "\x02", "j": "0", "k": "false"}
     pull = PullMessageRequest(
@@ -185,7 +185,7 @@ def damaged(dice: random.Random, good: list[bytes]) -> bytes:
 
 
 class Raw(asyncio.Protocol):
-    """Sends bytes and takes what comes."""
+    """A client that sends bytes and collects the received ones."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

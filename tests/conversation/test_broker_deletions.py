@@ -1,4 +1,6 @@
-"""A kill during the deletion of a topic or group: one that is made again finds no offset of the old one."""
+"""A kill during the deletion of a topic or group: a new one of the same name finds no offset of the
+old one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def group_is_gone(broker: Broker) -> bool:
 
 
 async def with_offset(runtime: SimulatedRuntime) -> tuple[Broker, BrokerPeer]:
-    """A broker with a topic that a group has read up to offset 5; both are on the disk."""
+    """A broker with a topic that a group has read up to offset 5; topic and offset are on the disk."""
     broker = Broker(runtime, broker_config())
     await broker.start()
     peer = BrokerPeer(runtime)
@@ -99,7 +101,7 @@ async def test_table_files_that_are_written_one_by_one_leave_no_offset_of_what_i
 async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_is_lost(
     runtime: SimulatedRuntime, orbitmq_seed: int
 ) -> None:
-    """Also while the table files are being written for another change."""
+    """Power is lost also while the table files are written because of another change."""
     dice = random.Random(orbitmq_seed)
     machine = PowerMachine(runtime.machine("10.0.0.9"))
     machine.disk_delay_s = 0.01
@@ -138,7 +140,7 @@ async def test_a_topic_made_again_is_read_from_its_beginning_whenever_the_power_
 async def test_a_deletion_that_was_cut_short_is_done_when_it_is_asked_for_again(
     runtime: SimulatedRuntime,
 ) -> None:
-    """After a kill the log may give back the queues of a topic that is in the table no more."""
+    """After a kill the queues of a topic that the table lacks may be recovered from the log."""
     broker, peer = await with_offset(runtime)
     for file in ("queuePositions", "checkpoint"):
         runtime.files.fail("pwrite", file, times=-1)
@@ -160,7 +162,7 @@ async def test_a_deletion_that_was_cut_short_is_done_when_it_is_asked_for_again(
 
 @pytest.mark.behaviour("DU-08")
 async def test_a_slave_is_told_of_the_offsets_before_what_is_gone(broker: Broker, peer: BrokerPeer) -> None:
-    """A slave that is killed in between keeps no offset of a topic or group that it lacks."""
+    """A slave that is killed between the two changes keeps no offset of a topic or group that it lacks."""
     await peer.create()
     s = broker.services
     for group in ("cg", "other"):

@@ -1,4 +1,6 @@
-"""A service of the broker is what one function adds: component, table, door, hook, lines of the state."""
+"""One function adds a whole feature to the broker: component, table, request codes, hook, lines of
+the state.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def attach(host: Host) -> Attachment:
 async def test_all_that_a_function_adds_is_at_work(runtime: SimulatedRuntime) -> None:
     async with Broker(runtime, broker_config(), [attach]) as broker:
         async with BrokerPeer(runtime) as peer:
-            # No hook sees plain sends, which take the fast path; these name a delay.
+            # Hooks do not see plain sends, which take the fast path; these messages have a delay.
             for _ in range(3):
                 await peer.sent(properties={"DELAY": "0"})
             answer = await peer.ok(HOW_MANY, topic="T")

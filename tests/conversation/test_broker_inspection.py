@@ -1,4 +1,4 @@
-"""Statistics, time spans, consume queue entries and cleaning, as mqadmin asks for them; in virtual time."""
+"""Statistics, time spans, consume queue entries and cleaning, as mqadmin requests them, in virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbitmq.wire.command import Command, Language
 
 
 class Operator(BrokerPeer):
-    """Asks, sends a little and reads a little."""
+    """A client that sends and reads a few messages and makes the requests of mqadmin."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker.runtime)
@@ -71,7 +71,7 @@ def operator(broker: Broker, orbitmq_loop: SimulatedLoop) -> Operator:
 
 
 async def test_a_number_is_known_from_the_first_message_on(operator: Operator) -> None:
-    """As with RocketMQ. Before, the number was missing until the next sample."""
+    """As in RocketMQ; the number is not missing until the next sample."""
     await asyncio.sleep(13)
     numbers = (("TOPIC_PUT_NUMS", "T"), ("BROKER_PUT_NUMS", "DefaultCluster"))
     for sent in range(1, 4):
@@ -178,7 +178,7 @@ async def test_rates_and_times_are_measured_at_both_doors(
         await operator.put(20)
     for _ in range(9):
         await operator.read(0)
-    await operator.read(21)  # nothing is there yet
+    await operator.read(21)  # queue 21 is empty
     await asyncio.sleep(10)
     found = await runtime_table(operator)
     tps = {name: float(found[name].split()[0]) for name in found if name.endswith("Tps")}
@@ -337,7 +337,7 @@ async def test_consumers_are_told_to_move_when_the_broker_shall_not_do_it(operat
     assert ResetOffsetBody.decode(notice.body).offset_table == expected
     assert ResetOffsetBody.decode(answer.body).offset_table == expected
 
-    # Forward only when it is forced.
+    # Without force, offsets only move forward.
     question |= {"timestamp": -1, "isForce": "false"}
     answer = await operator.ok(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **question)
     assert ResetOffsetBody.decode(answer.body).offset_table[MessageQueue("T", "broker-a", 0)] == 7

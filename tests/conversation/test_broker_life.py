@@ -65,7 +65,7 @@ class Caller:
 
 
 def slow(runtime: SimulatedRuntime) -> None:
-    """What threads do takes up to a minute from now on."""
+    """From this point on the work of threads takes up to a minute."""
     runtime.threads.max_delay_s = 60.0
 
 

@@ -1,4 +1,6 @@
-"""Settings that Apache's broker reads anew for each request change at both doors while the broker runs."""
+"""Settings that Apache's broker reads anew for each request change in handlers and fast path alike while the
+broker runs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ async def change(peer: BrokerPeer, **settings: object) -> None:
 
 
 async def filled(peer: BrokerPeer, count: int = 6) -> None:
-    """A topic whose messages the group has pulled once, so that the fast path knows both."""
+    """Create a topic whose messages the group has pulled once, so that the fast path knows both."""
     for _ in range(count):
         await peer.sent(bytes(1000))
     await asyncio.sleep(1)
@@ -35,7 +37,7 @@ async def filled(peer: BrokerPeer, count: int = 6) -> None:
 
 @pytest.mark.parametrize("door", ["fast path", "handlers"])
 async def test_how_much_one_pull_gets(broker: Broker, peer: BrokerPeer, door: str) -> None:
-    # A pull that asks for this many bytes is left to the handlers.
+    # The fast path leaves a pull with a limit of this many bytes to the handlers.
     asked = 1 << 20 if door == "handlers" else None
     await filled(peer)
     await change(peer, maxTransferCountOnMessageInMemory=2)
@@ -170,7 +172,7 @@ async def test_how_often_the_log_is_flushed(broker: Broker, peer: BrokerPeer) ->
 
     assert not await flushed_soon()
     await change(peer, flushIntervalCommitLog=100)
-    await asyncio.sleep(61)  # the interval under way still counts
+    await asyncio.sleep(61)  # the interval that is under way ends first
     assert [await flushed_soon() for _ in range(3)] == [True] * 3
 
 
@@ -240,7 +242,9 @@ async def test_settings_of_a_file_that_cannot_be_written_change_all_the_same(
 @pytest.mark.behaviour("RT-09")
 @pytest.mark.broker(auto_create_topic_enable=False)
 async def test_topics_are_made_on_demand_as_soon_as_that_is_switched_on(peer: BrokerPeer) -> None:
-    """It was said to be in force, and sends were refused until the next start: the template was not there."""
+    """The template topic is created with the change; without it sends would be refused until the next
+    start.
+    """
     await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=true")
     await peer.sent(b"x")
     await peer.ok(RequestCode.UPDATE_BROKER_CONFIG, b"autoCreateTopicEnable=false")

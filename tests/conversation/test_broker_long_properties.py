@@ -1,6 +1,6 @@
-"""Messages whose properties just fit into a record, where the broker has something to add to them.
+"""Messages whose properties just fit into a record, in cases where the broker adds properties to them.
 
-The field for their length holds 32,767 bytes; a producer's may be as much shorter as the broker adds to each.
+A record holds 32,767 bytes of properties; a producer's may take that less the bytes that the broker adds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers.send import SendMessageResponse
 
 LIMIT = 32_767
-# The longest value that a producer can send: its name, the unique id and what the broker adds come with it.
+# The longest value that a producer can send: the property's name, the unique id and the broker's own
+# properties need the rest.
 LONGEST = 32_660
 RETRY, DEAD = "%RETRY%cg_T", "%DLQ%cg"
 
@@ -38,7 +39,7 @@ def stored(broker: Broker, topic: str, queue_id: int = 0) -> list[Record]:
 
 
 async def send_items(peer: BrokerPeer, *items: tuple[bytes, bytes], topic: str = "T") -> None:
-    """A batch of bodies with properties: to these the broker adds nothing."""
+    """Send a batch of bodies with properties; the broker adds no properties to the items of a batch."""
     body = b"".join(b"".join(item_parts(0, each, properties)) for each, properties in items)
     answer = await peer.ask(send_request(topic, batch=True).command(body))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -55,7 +56,7 @@ async def first_pulled(peer: BrokerPeer) -> Record:
 
 
 async def drained(peer: BrokerPeer, seconds: int = 60) -> list[Popped]:
-    """The answers to pops of the next time that have messages; each message is acknowledged as it comes."""
+    """The non-empty answers to pops during this time; each message is acknowledged at once."""
     found: list[Popped] = []
     end = peer.now() + seconds * 1000
     while peer.now() < end:
@@ -146,7 +147,9 @@ async def test_a_long_message_and_its_neighbours_come_again(
 async def test_a_message_without_room_for_a_receipt_is_a_dead_letter(
     broker: Broker, peer: BrokerPeer, caplog: pytest.LogCaptureFixture, block: bytes
 ) -> None:
-    """What is not UTF-8 has none: each such byte becomes three when the properties are written anew."""
+    """In the second block each byte is invalid UTF-8 and becomes three when the properties are
+    encoded again.
+    """
     await send_items(peer, (b"0", b""), (b"big", block), (b"1", b""))
     assert len((await pop(peer, invisible_time=1_000)).bodies) == 3
     with caplog.at_level(logging.ERROR):
@@ -163,7 +166,7 @@ async def test_a_message_without_room_for_a_receipt_is_a_dead_letter(
 async def test_a_message_of_a_retry_topic_without_room_for_a_receipt_is_given_up_alone(
     broker: Broker, peer: BrokerPeer, neighbours: int
 ) -> None:
-    """As a broker of another make, or an older one, has put it there."""
+    """The message is stored as a broker of another make, or an older version, has put it there."""
     services = broker.services
     await peer.sent(b"first")
     await drained(peer, 10)
@@ -249,7 +252,7 @@ async def test_a_long_dead_letter_harms_nothing_behind_it(orbitmq_runtime: Simul
 async def test_a_long_message_that_its_consumer_gives_up_itself_is_a_dead_letter(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """A normal send to the retry topic, behind the limit."""
+    """The consumer sends the message to the retry topic itself, with properties beyond a producer's limit."""
     await peer.sent(b"x")
     await first_pulled(peer)
     long = {"a": "x" * 32_690, "UNIQ_KEY": "k", "RETRY_TOPIC": "T"}
@@ -277,7 +280,9 @@ async def test_a_long_message_that_its_consumer_gives_up_itself_is_a_dead_letter
 async def test_a_long_message_that_is_sent_back_comes_again(
     broker: Broker, peer: BrokerPeer, block: bytes, delay_s: int
 ) -> None:
-    """Without room for the place where its delay ends it comes at once, and counts as delivered."""
+    """Without space for the property with the end of its delay, it is redelivered at once, with its delivery
+    counted.
+    """
     await peer.sent(b"0")
     await send_items(peer, (b"big", block))
     record = records(await peer.pull(0))[1]

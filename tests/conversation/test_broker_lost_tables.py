@@ -1,4 +1,4 @@
-"""A broker whose table of topics is gone or changed says so."""
+"""A broker that starts without its table of topics, or with a changed one, reports that."""
 
 from __future__ import annotations
 

@@ -386,7 +386,7 @@ async def test_a_stop_under_load_loses_nothing_that_was_acknowledged(
         try:
             for number in range(10_000):
                 body = b"%d-%d" % (name, number)
-                # Every third carries a property that only the ordinary handler takes.
+                # Every third message carries a property that the fast path leaves to the handler.
                 properties = {} if number % 3 else {"POP_CK": "x"}
                 answer = await peer.send(body, properties=properties)
                 if answer.code != ResponseCode.SUCCESS:
@@ -455,7 +455,9 @@ class Frames(asyncio.Protocol):
 
 @pytest.mark.behaviour("AS-11")
 async def test_a_one_way_request_that_cannot_be_served_is_dropped_in_silence(broker: Broker) -> None:
-    """An unknown code, a header without its fields, a topic that takes no messages."""
+    """The requests have an unknown code, lack their header's fields, or name a topic that takes no
+    messages.
+    """
     frames = Frames()
     transport, _ = await broker.runtime.network.connect(lambda: frames, "127.0.0.1", 10911)
     for flag, first in ((FLAG_ONEWAY, 0), (0, 10)):

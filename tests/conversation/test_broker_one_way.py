@@ -1,4 +1,4 @@
-"""One-way sends: no answer, but stored as soon as any other."""
+"""One-way sends: they get no response and are stored as soon as other sends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_one_way_sends_alone_are_stored_at_once(runtime: SimulatedRuntime)
         born_timestamp=5,
         flag=0,
     )
-    # The first send makes the topic; what follows takes the fast path.
+    # The first send creates the topic; the later ones take the fast path.
     await client.request(broker.address, header.command(b"first"), 5000)
     for _ in range(3):
         await client.oneway(broker.address, header.command(b"more"), 5000)

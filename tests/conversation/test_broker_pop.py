@@ -1,4 +1,4 @@
-"""Pop over the wire: taking, acknowledging, waiting, coming again."""
+"""Pop over the wire: popping, acknowledging, waiting, redelivery."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pop_request(peer: BrokerPeer, **values: Any) -> Command:
 
 
 class Popped:
-    """An answer to a pop: messages with their receipts."""
+    """A response to a pop: messages with their receipts."""
 
     def __init__(self, answer: Command) -> None:
         self.code = answer.code
@@ -167,7 +167,9 @@ class Restarts:
 
 
 def without_own_table(runtime: SimulatedRuntime) -> None:
-    """What a Java broker finds and leaves: not our table, not our journal."""
+    """Leave the files that a Java broker would: without OrbitMQ's table of messages in flight and its
+    journal.
+    """
     folder = "/store/config"
     for name in runtime.files.list_dir(folder):
         if name.startswith(("popInFlight", "tables.journal")):
@@ -179,7 +181,9 @@ def without_own_table(runtime: SimulatedRuntime) -> None:
 async def test_messages_in_flight_outlive_a_clean_stop(
     orbitmq_runtime: SimulatedRuntime, java_between: bool
 ) -> None:
-    """With our own table exactly; by the check points in the revive topic when another broker takes over."""
+    """OrbitMQ's own table keeps them exactly; another broker takes over the check points in the
+    revive topic.
+    """
     world = Restarts(orbitmq_runtime)
     async with world as peer:
         for number in range(5):
@@ -206,7 +210,7 @@ async def test_messages_in_flight_outlive_a_clean_stop(
 async def test_a_peer_without_the_table_deals_out_again_and_loses_nothing(
     orbitmq_runtime: SimulatedRuntime,
 ) -> None:
-    """After power loss a Java broker finds the offset of the first message that is not done."""
+    """After a power loss a Java broker finds the offset of the first message that is not acknowledged."""
     world = Restarts(orbitmq_runtime)
     peer = await world.__aenter__()
     for number in range(5):
@@ -228,7 +232,7 @@ async def test_a_peer_without_the_table_deals_out_again_and_loses_nothing(
 async def test_check_points_that_a_java_broker_left_among_its_timers(
     orbitmq_runtime: SimulatedRuntime,
 ) -> None:
-    """They arrive when they are due; acknowledgements with their receipts count before that."""
+    """The check points arrive when they are due; acknowledgements with their receipts count before that."""
     world = Restarts(orbitmq_runtime)
     async with world as peer:
         for number in range(4):

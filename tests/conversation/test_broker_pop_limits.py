@@ -1,4 +1,4 @@
-"""Limits of pop and what it refuses: code, field, limit; retry topics, dead letters, policies, the quota."""
+"""Limits of pop and their refusals: code, field, limit; retry topics, dead letters, policies, the quota."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def change(peer: BrokerPeer, receipt: tuple[int, int, str], invisible_time
 
 
 async def drained(peer: BrokerPeer, count: int, **values: Any) -> list[Popped]:
-    """Pops until so many messages came."""
+    """Pop until this many messages have arrived."""
     found: list[Popped] = []
     while sum(len(each.records) for each in found) < count:
         popped = await pop(peer, poll_time=20_000, **values)
@@ -334,7 +334,7 @@ async def test_a_reset_moves_a_group_that_pops(broker: Broker, peer: BrokerPeer)
 async def test_a_client_whose_clock_is_wrong_gets_messages_too(
     broker: Broker, peer: BrokerPeer, behind_ms: int
 ) -> None:
-    """Half a second was enough to get none, for ever."""
+    """A clock that is half a second off must not keep the client's pops empty for ever."""
     await peer.sent(b"one")
     assert (await pop(peer, born_time=peer.now() - behind_ms)).bodies == [b"one"]
     began = peer.now()
@@ -349,7 +349,7 @@ async def test_a_client_whose_clock_is_wrong_gets_messages_too(
 async def test_a_clock_that_is_set_while_a_client_pops_and_asks_for_notices(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Notices wait longer than pops, so a step of 0.7 s was late for pops only, and for ever."""
+    """Notices wait longer than pops, so with a step of 0.7 s a notice may arrive that no pop can follow."""
     behind_ms = 700
     ask: dict[str, str | int] = {"topic": "T", "queueId": -1, "consumerGroup": "cg", "pollTime": 20_000}
     await peer.sent(b"before")

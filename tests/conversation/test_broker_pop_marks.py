@@ -1,4 +1,6 @@
-"""Whose check points are in the revive topic: also after a kill a broker knows what its own table says."""
+"""Check points in the revive topic are a broker's own or a Java broker's, as its table says, also after a
+kill.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def left(world: Restarts) -> set[int]:
 
 
 async def leave_as_java(world: Restarts, peer: BrokerPeer, count: int) -> str:
-    """The check point of a Java broker that dealt out so many messages; the beginning of their receipts."""
+    """Store the check point of a Java broker that delivered this many messages; returns the start of their
+    receipts.
+    """
     services, taken_ms = world.broker.services, peer.now()
     point = bodies.PopCheckPoint(
         start_offset=0,
@@ -59,7 +63,9 @@ async def leave_as_java(world: Restarts, peer: BrokerPeer, count: int) -> str:
 async def test_what_is_acknowledged_after_a_restart_does_not_come_again_after_a_kill(
     orbitmq_runtime: SimulatedRuntime,
 ) -> None:
-    """The stop wrote check points, and nothing else of the table had changed since its file was written."""
+    """The stop writes check points although nothing else of the table has changed since its file was
+    written.
+    """
     world = Restarts(orbitmq_runtime, flush_disk_type="SYNC_FLUSH")
     async with world as peer:
         await send(peer, 4)
@@ -120,7 +126,7 @@ async def test_what_is_acknowledged_after_a_java_broker_does_not_come_again_afte
 async def test_check_points_of_a_java_broker_count_as_read_when_they_are_in_the_table_on_disk(
     orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two table files that are written one after the other a kill may leave only the first."""
+    """Of two table files that are written one after the other, a kill may leave only the first."""
     world = Restarts(orbitmq_runtime)
     async with world as peer:
         await send(peer, 4)

@@ -1,4 +1,4 @@
-"""A group that pops and is moved by something else: commits of its members, or a log that lost its end."""
+"""A group that pops is moved by other means: by commits of its members, or by a log that loses its end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 
 
 async def place(peer: BrokerPeer) -> int:
-    """Where the group goes on when it pulls."""
+    """The offset from which the group continues when it pulls."""
     answer = await peer.ok(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="cg", topic="T", queueId=0)
     return int(answer.ext["offset"])
 
 
 async def commit(peer: BrokerPeer, offset: int) -> None:
-    """As a member that pulls does it."""
+    """Commit an offset, as a member that pulls does."""
     await peer.ok(
         RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="cg", topic="T", queueId=0, commitOffset=offset
     )
@@ -48,7 +48,7 @@ async def in_order(peer: BrokerPeer) -> Popped:
 
 
 async def kill(world: Restarts) -> None:
-    """The process ends at once; what it has written is there."""
+    """End the process at once; the writes that it has made remain."""
     await world.peer.leave()
     await world.broker._lifecycle.kill()
     world.runtime.files.end_process()
@@ -60,7 +60,7 @@ async def kill(world: Restarts) -> None:
 
 @pytest.mark.behaviour("PP-14")
 async def test_a_clean_stop_leaves_a_group_that_pulls_where_it_is(orbitmq_runtime: SimulatedRuntime) -> None:
-    """Check points of one group are written then, and offsets of all that have popped."""
+    """A clean stop writes check points of one group and offsets of all groups that have popped."""
     world = Restarts(orbitmq_runtime)
     async with world as peer:
         await send(peer, 3)
@@ -115,7 +115,7 @@ async def test_a_start_leaves_a_group_that_went_back_where_it_is(
 async def test_a_group_that_went_back_pops_from_there(
     broker: Broker, peer: BrokerPeer, wait_s: float
 ) -> None:
-    """What was in flight behind that place comes with the rest, and once."""
+    """Messages in flight behind the committed offset are delivered again with the rest, once each."""
     await send(peer, 4)
     popped = await pop(peer, invisible_time=60_000)
     await done(peer, popped, 2)
@@ -147,7 +147,7 @@ async def test_a_group_that_went_back_pops_in_order_from_there(broker: Broker, p
 
 @pytest.mark.behaviour("PP-02", "PP-14")
 async def test_what_is_acknowledged_stays_so_when_a_commit_is_lost(orbitmq_runtime: SimulatedRuntime) -> None:
-    """The table of what is in flight forgets the group, but not before its offset is on disk."""
+    """The table of messages in flight drops the group only after the group's offset is on disk."""
     world = Restarts(orbitmq_runtime, flush_disk_type="SYNC_FLUSH")
     async with world as peer:
         await send(peer, 4)
@@ -163,7 +163,9 @@ async def test_what_is_acknowledged_stays_so_when_a_commit_is_lost(orbitmq_runti
 
 @pytest.mark.behaviour("PP-14")
 async def test_a_group_that_pulls_is_forgotten_and_pops_again(broker: Broker, peer: BrokerPeer) -> None:
-    """Its commits cost no more than those of others, as soon as the first one is on disk."""
+    """Once the first commit is on disk, further commits cost as little as those of a group that never
+    popped.
+    """
     in_flight = broker.part(PopRevive).state.in_flight
     await send(peer, 3)
     await done(peer, await pop(peer))
@@ -197,14 +199,14 @@ async def test_what_another_broker_tells_is_not_undone_by_an_old_delivery(
 
 
 async def just_flushed(world: World, peer: BrokerPeer) -> None:
-    """The next flush is five seconds away: tables are written before that."""
+    """Wait for a flush: the next one is five seconds away, and the tables are written before it."""
     await peer.sent(b"flushed", queue_id=1)
     store = world.brokers["broker-a"].services.store
     await world.until(lambda: store.flushed_offset == store.end)
 
 
 async def lose_power(world: World) -> None:
-    """The tables are on disk, the last messages are not."""
+    """Lose power when the tables are on disk and the last messages are not."""
     await world.sleep(3)
     store = world.brokers["broker-a"].services.store
     assert store.flushed_offset < store.end
@@ -218,7 +220,7 @@ async def lose_power(world: World) -> None:
 async def test_messages_in_the_place_of_lost_ones_are_dealt_out(
     orbitmq_world: World, ordered: bool, kept: int
 ) -> None:
-    """The acknowledgements reach the disk before the messages, and power is lost between."""
+    """Power is lost after the acknowledgements reach the disk and before the messages do."""
     world = orbitmq_world
     peer = BrokerPeer(world.runtime, world.brokers["broker-a"].address)
     await peer.create("T")
@@ -242,9 +244,9 @@ async def test_messages_in_the_place_of_lost_ones_are_dealt_out(
 async def test_what_is_delivered_at_the_start_in_the_place_of_lost_messages_is_dealt_out(
     orbitmq_world: World, ordered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A delayed message that is due at the start is stored before any client can send one.
+    """A delayed message that is due at the start is stored before any client can send a message.
 
-    And while others start that take longer: those that read a long log of timers.
+    That also happens while slower components start, which read a long log of timers.
     """
     begin = TimerService.start
 
@@ -273,7 +275,7 @@ async def test_what_is_delivered_at_the_start_in_the_place_of_lost_messages_is_d
 async def test_messages_in_the_place_of_those_that_were_set_aside_are_dealt_out(
     broker: Broker, peer: BrokerPeer, ordered: bool
 ) -> None:
-    """Of a batch that is partly left, what was done in it stays done."""
+    """In a batch of which a part remains, acknowledged messages stay acknowledged."""
     await send(peer, 4, b"old")
     popped = await pop(peer, queue_id=0, order=ordered, invisible_time=600_000)
     await done(peer, popped, 1, 3)

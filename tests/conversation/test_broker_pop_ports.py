@@ -1,4 +1,4 @@
-"""Pop as an extension of the broker uses it: its ports, more time, dead letters, clients that leave."""
+"""Pop through the ports that extensions of the broker use: more time, dead letters, clients that leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEAD = "%DLQ%cg"
 
 
 class Caught:
-    """An extension that keeps what features offer."""
+    """An extension that keeps the ports that features offer."""
 
     pops: Pops
     settling: Acknowledging
@@ -41,7 +41,7 @@ class Caught:
 
 
 class Answered:
-    """The client behind a pop."""
+    """The client that waits for a pop."""
 
     def __init__(self) -> None:
         self.gone = False
@@ -76,7 +76,7 @@ class Stage:
         await self.broker.start()
 
     async def kill(self) -> None:
-        """Power is lost: what was not on disk is gone."""
+        """Lose power: all data that is not on disk is gone."""
         await self.broker._lifecycle.kill()
         self.runtime.files.crash(keep=Keep.NOTHING)
         await self.broker.doors.close()
@@ -246,7 +246,7 @@ async def test_a_message_that_is_given_up_is_one_dead_letter(
 async def test_a_crash_leaves_one_dead_letter_or_one_message_and_never_both(
     orbitmq_runtime: SimulatedRuntime, ordered: bool, step: int
 ) -> None:
-    """Whatever of the way to the dead letter was on disk when power was lost."""
+    """Power is lost after each step of the way to the dead letter."""
     async with staged(orbitmq_runtime, ordered=ordered) as (stage, peer):
         await peer.sent(b"poison")
         await asyncio.sleep(6)

@@ -1,4 +1,4 @@
-"""Messages in flight when the broker's role changes: who redelivers them, and where to."""
+"""Messages in flight when the broker's role changes: which broker redelivers them, and to which topic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Elsewhere:
         return self.sent[-1]
 
     async def settle(self) -> None:
-        """Nothing is called back."""
+        """Call nobody back: messages stay on their way."""
 
 
 @pytest.mark.behaviour("PE-05", "PE-08")
@@ -82,7 +82,9 @@ async def test_an_acting_master_redelivers_through_another_group_and_once(
 
 @pytest.mark.behaviour("PE-08")
 async def test_a_redelivery_that_no_master_takes_holds_up_no_other(broker: Broker, peer: BrokerPeer) -> None:
-    """What another group has is in flight no more: a master that comes back would deliver it again."""
+    """A message that another broker group has stored leaves the table, so that a returning master does not
+    deliver it again.
+    """
     await peer.sent(b"one")
     await peer.sent(b"two")
     for body in (b"one", b"two"):
@@ -105,7 +107,7 @@ async def test_a_redelivery_that_no_master_takes_holds_up_no_other(broker: Broke
 async def test_redeliveries_behind_too_many_that_are_not_stored_wait(
     broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did so in a loop without a pause, with all of one processor."""
+    """The wait is a pause, not a loop that takes all of one processor."""
     monkeypatch.setattr("orbitmq.broker.pop.revive.MAX_ON_THE_WAY", 1)
     for body in (b"one", b"two"):
         await peer.sent(body)
@@ -126,8 +128,10 @@ async def test_redeliveries_behind_too_many_that_are_not_stored_wait(
 @pytest.mark.behaviour("ES-06", "PE-01", "PE-02")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(orbitmq_world: World) -> None:
-    """RocketMQ's acting master sends check points and acknowledgements away, to one queue, so that they meet.
-    Ours has the messages in flight from its master: it takes acknowledgements and longer times itself."""
+    """RocketMQ's acting master sends check points and acknowledgements to one queue of another group, so that
+    they meet. OrbitMQ's has its master's messages in flight and applies acknowledgements and longer times
+    itself.
+    """
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
@@ -164,7 +168,9 @@ async def test_what_is_in_flight_stays_with_the_group_and_only_messages_escape(o
 async def test_what_is_in_flight_outlives_its_broker_beside_timer_messages(
     orbitmq_world: World, loss: str
 ) -> None:
-    """Timer messages could be a Java broker's check points: they made who took over forget its own table."""
+    """Timer messages resemble a Java broker's check points; they must not make the new master drop its own
+    table.
+    """
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     queue = MessageQueue("orders", "broker-a", 0)
@@ -201,7 +207,7 @@ async def taken(consumer: SimpleConsumer, count: int) -> list[ReceivedMessage]:
 
 
 def there(world: World) -> list[bytes]:
-    """What has come back by way of the other group."""
+    """The messages that were redelivered by way of the other broker group."""
     return sorted(record.body for record in stored(world.brokers["broker-b"], "%RETRY%billing_orders"))
 
 
@@ -256,7 +262,9 @@ async def test_messages_in_flight_travel_to_a_slave(orbitmq_runtime: SimulatedRu
 async def test_what_the_acting_slave_saw_done_does_not_come_again_from_the_returning_master(
     orbitmq_world: World,
 ) -> None:
-    """The master's disk had it in flight, and a slave's tables only added to that."""
+    """The master's disk holds the message as in flight; the acting slave's table has to replace the master's,
+    not add to it.
+    """
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
@@ -321,8 +329,9 @@ async def test_the_end_of_a_popped_redelivery_is_told_to_the_slave(orbitmq_world
 async def test_a_slave_passes_acknowledgements_on_to_its_master(
     orbitmq_world: World, orbitmq_runtime: SimulatedRuntime
 ) -> None:
-    """RocketMQ's clients ask for routes each 30 s and send an acknowledgement once: to the slave that had
-    acted, which refused it, and the message came again."""
+    """RocketMQ's clients fetch routes every 30 s and send an acknowledgement once, here to the slave that
+    acted. Its refusal would redeliver the message.
+    """
     world = orbitmq_world
     await world.until(lambda: world.brokers["broker-a"].services.role.role is Role.MASTER)
     async with world.admin() as admin:
@@ -340,7 +349,7 @@ async def test_a_slave_passes_acknowledgements_on_to_its_master(
         assert (first.bodies, popped.bodies) == ([b"0"], [b"1", b"2", b"3"])
         starting = asyncio.ensure_future(world.start_broker("broker-a"))
         await world.until(lambda: slave.services.role.role is Role.SLAVE)
-        # The master does not lead yet.
+        # The returning master does not lead yet.
         assert (await ack(peer, popped.receipt(0))).code == ResponseCode.SUCCESS
         await starting
         master = world.brokers["broker-a"]
@@ -351,7 +360,7 @@ async def test_a_slave_passes_acknowledgements_on_to_its_master(
         assert used.code == ResponseCode.NO_MESSAGE
         assert "not in flight" in (used.remark or "")
         assert (await pop(peer)).code == ResponseCode.SLAVE_NOT_AVAILABLE, "its master deals messages out"
-        # A slave that does not reach its master says so.
+        # A slave that cannot reach its master refuses.
         world.partition("broker-a")
         alone = await ack(peer, popped.receipt())
         assert alone.code == ResponseCode.SLAVE_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""What an answer of success promises, when the disk refuses at the worst moment."""
+"""The promise of a success response holds when the disk refuses at the worst moment."""
 
 from __future__ import annotations
 

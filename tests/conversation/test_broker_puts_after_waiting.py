@@ -1,4 +1,4 @@
-"""The broker's role changes while a request waits: it stores nothing and answers no success."""
+"""The broker's role changes while a request waits: the broker stores nothing and reports no success."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def fence(peer: BrokerPeer, _stored: int) -> Command:
 
 @asynccontextmanager
 async def a_slow_disk(broker: Broker) -> AsyncIterator[None]:
-    """Changes of tables wait for the disk."""
+    """Let changes of tables wait for the disk."""
     async with broker.services.persistence._writing:
         yield
 
@@ -112,7 +112,7 @@ async def test_a_change_of_an_administrator_is_not_done_where_it_does_not_last_b
 
 
 class SlowPeer(BrokerPeer):
-    """A client that answers after a while."""
+    """A client that answers the broker's requests after a while."""
 
     async def _note(self, _connection: object, command: Command) -> Command:  # type: ignore[override]
         await asyncio.sleep(1)
@@ -135,14 +135,14 @@ async def test_a_reply_that_is_pushed_meanwhile_is_not_stored(
         await asyncio.sleep(0.5)
         assert not asking.done()
         await broker.change_role(Role.PRE_ONLINE)
-        assert (await asking).code == ResponseCode.SUCCESS  # the client has it
+        assert (await asking).code == ResponseCode.SUCCESS  # the client has received the reply
         assert broker.services.store.max_commit_log_offset == end
 
 
 async def test_a_discarded_half_message_is_not_taken_up_by_a_slave(
     broker: Broker, orbitmq_loop: SimulatedLoop
 ) -> None:
-    """Before, this request did not check the role."""
+    """This request, too, checks the role."""
     async with TransactionPeer(broker) as peer:
         half = await peer.prepare()
         end = broker.services.store.max_commit_log_offset

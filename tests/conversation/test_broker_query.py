@@ -1,4 +1,4 @@
-"""Looking for messages by key, commands in, commands out."""
+"""Searches for messages by key: commands and responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.wire.headers.send import SendMessageResponse
 
 
 class Peer(BrokerPeer):
-    """Sends with keys, and asks by them."""
+    """A client that sends messages with keys, and searches by them."""
 
     async def put(self, body: bytes, keys: str = "", topic: str = "T") -> SendMessageResponse:
         properties = {"KEYS": keys} if keys else None
@@ -77,7 +77,7 @@ async def test_the_newest_64_are_found_the_oldest_of_them_first(peer: Peer) -> N
     for number in range(70):
         await peer.put(b"%d" % number, "k")
     assert bodies(await peer.query("k", max_num=1000)) == [b"%d" % number for number in range(6, 70)]
-    # By unique id 32 at most, whatever number is asked for; keys are in the same index.
+    # A search by unique id returns at most 32, whatever number is requested; keys are in the same index.
     assert bodies(await peer.query("k", unique=True, max_num=1)) == [b"%d" % n for n in range(38, 70)]
     assert (await peer.query("other")).code == 22
 

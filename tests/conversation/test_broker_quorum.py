@@ -1,4 +1,4 @@
-"""Senders that wait for replicas: real broker, scripted acknowledgements, at both doors."""
+"""Senders that wait for replicas: a real broker and scripted acknowledgements, in fast path and handlers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OK, SLAVE_LATE, NO_SLAVE, DISK_LATE = 0, 12, 11, 10
 
 
 class Slave:
-    """The HA port's side of one slave: what it would tell of the reports it reads."""
+    """A slave as the master's HA port presents it: connections and reports."""
 
     def __init__(self, world: World, name: str = "slave") -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Slave:
         self._world.replicas.gone(self.name, self._world.now())
 
     async def follow(self, every_s: float = 0.01) -> None:
-        """Acknowledge what is written, until it is frozen."""
+        """Acknowledge all writes as long as the slave is not frozen."""
         last = -1
         while True:
             await asyncio.sleep(every_s)
@@ -54,7 +54,7 @@ class Slave:
 
 
 class World:
-    """A broker whose replicas the test speaks for, and a producer."""
+    """A broker with a producer, whose slaves' acknowledgements the test makes."""
 
     def __init__(self, runtime: SimulatedRuntime, **settings: Any) -> None:
         self._runtime = runtime
@@ -92,25 +92,25 @@ class World:
         return self._runtime.clock.monotonic()
 
     def following_slave(self) -> Slave:
-        """A slave that is in sync and stays so."""
+        """A slave that is in sync and stays in sync."""
         self.slave.connect()
         self.slave.report()
         self._tasks.append(asyncio.ensure_future(self.slave.follow()))
         return self.slave
 
     async def warm(self) -> None:
-        """The topic exists and is on disk: from now on the fast path takes sends."""
+        """Create the topic and let it reach the disk, so that the fast path takes further sends."""
         await self.peer.sent(b"first")
         await asyncio.sleep(1)
 
     async def send(self, body: bytes = b"x", **values: Any) -> tuple[int, float]:
-        """The answer's code, and the seconds it took."""
+        """Send a message; returns the response code and the seconds that it took."""
         start = self.now()
         answer = await self.peer.send(body, **values)
         return int(answer.code), self.now() - start
 
     async def timer(self) -> Callable[[], Awaitable[Command]]:
-        """Send a message that waits for a minute; gives what takes it back."""
+        """Send a message with a timer of a minute; returns a function that recalls it."""
         sent = await self.peer.sent(b"later", properties={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
         handle = sent.recall_handle or ""
         return lambda: self.peer.call(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle)
@@ -128,7 +128,7 @@ def made(request: pytest.FixtureRequest, loop: SimulatedLoop, runtime: Simulated
 def entered(
     request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
 ) -> World:
-    """A SYNC_MASTER that needs one slave, or with the settings in ``pytest.mark.broker``."""
+    """A SYNC_MASTER that needs one slave, or a broker with the settings in ``pytest.mark.broker``."""
     return made(request, orbitmq_loop, orbitmq_runtime)
 
 
@@ -136,7 +136,7 @@ def entered(
 def quorum(
     request: pytest.FixtureRequest, orbitmq_loop: SimulatedLoop, orbitmq_runtime: SimulatedRuntime
 ) -> World:
-    """The same, once with both doors and once with the handlers only."""
+    """Like ``entered``, once with the fast path and once with the handlers only."""
     world = made(request, orbitmq_loop, orbitmq_runtime)
     if request.param == "handlers":
         world.broker.doors.fast_path = None
@@ -175,7 +175,7 @@ async def test_a_message_that_does_not_wait_is_answered_at_once(quorum: World) -
     await world.warm()
     slave.frozen = True
     assert await world.send(properties={"WAIT": "false"}) == (OK, pytest.approx(0, abs=0.01))
-    await asyncio.sleep(2)  # nobody waited, so nobody has looked at the silent slave yet
+    await asyncio.sleep(2)  # no sender has waited, so the master has not looked at the silent slave yet
     assert await world.send(properties={"WAIT": "false"}) == (OK, pytest.approx(0, abs=0.01))
 
 
@@ -209,7 +209,7 @@ async def test_too_few_in_sync_are_refused_before_anything_is_written(quorum: Wo
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "in-sync replicas not enough: 1 in sync, this broker included, 2 needed"
     assert (world.end, world.stored()) == (end, 1)
-    # Who does not wait is taken.
+    # A message that does not wait for slaves is accepted.
     assert (await world.send(properties={"WAIT": "false"}))[0] == OK
     slave.connect()
     slave.report()
@@ -229,7 +229,7 @@ async def test_a_strict_master_with_a_frozen_slave_says_12_and_keeps_the_message
     assert code == SLAVE_LATE
     assert 3.0 <= took <= 3.0 + TICK_SECONDS + 0.01
     assert world.stored() == 2
-    # By then the slave is known to be silent, and the next message is refused at once.
+    # The slave is known to be silent when the wait ends, so the next message is refused at once.
     assert await world.send() == (ResponseCode.SYSTEM_ERROR, pytest.approx(0, abs=0.01))
     slave.frozen = False
     await asyncio.sleep(0.1)
@@ -240,7 +240,7 @@ async def test_a_strict_master_with_a_frozen_slave_says_12_and_keeps_the_message
 async def test_a_sender_is_told_that_its_message_is_not_even_in_the_log(
     quorum: World, runtime: SimulatedRuntime
 ) -> None:
-    """Through the fast path and beside it: the master steps back while its disk refuses the message."""
+    """The master steps down while its disk refuses a message of the fast path and one beside it."""
     world = quorum
     world.following_slave()
     await world.warm()
@@ -256,7 +256,7 @@ async def test_a_sender_is_told_that_its_message_is_not_even_in_the_log(
 @pytest.mark.broker(recall_message_enable=True)
 @pytest.mark.behaviour("TW-11")
 async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: World) -> None:
-    """A slave that acts then delivers the message."""
+    """Such a recall may be lost: a slave that takes over would deliver the message."""
     world = quorum
     slave = world.following_slave()
     await world.warm()
@@ -270,7 +270,7 @@ async def test_a_recall_that_no_slave_has_is_not_answered_with_success(quorum: W
 @pytest.mark.broker(recall_message_enable=True)
 @pytest.mark.behaviour("TW-11")
 async def test_a_recall_is_refused_as_a_send_is_while_too_few_are_in_sync(quorum: World) -> None:
-    """Seed 10033: it was answered with success, and went with the disk of the only broker that had it."""
+    """Seed 10033: a recall that only one broker had was lost with that broker's disk."""
     world = quorum
     slave = world.following_slave()
     await world.warm()
@@ -335,7 +335,7 @@ async def test_a_degrading_master_waits_a_second_for_a_slave_that_froze(
     slave.frozen = True
     sending = asyncio.ensure_future(world.send())
     await asyncio.sleep(0.5)
-    assert not sending.done()  # it counts again since it has reported
+    assert not sending.done()  # a slave counts again as soon as it reports
     slave.frozen = False
     assert (await sending)[0] == OK
 
@@ -452,7 +452,7 @@ async def test_the_state_is_shown(entered: World) -> None:
 @pytest.mark.broker(enable_auto_in_sync_replicas=False)
 @pytest.mark.behaviour("QW-10")
 async def test_answers_of_the_fast_path_have_a_deadline(entered: World) -> None:
-    """Many answers on one connection, in the order of the log, and none of them for ever."""
+    """Many responses wait on one connection in the order of the log; each of them has a deadline."""
     world = entered
     slave = world.following_slave()
     await world.warm()

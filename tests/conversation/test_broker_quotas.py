@@ -1,4 +1,4 @@
-"""A client over its quota is not read for a while; others are, and nobody gets an error."""
+"""The broker pauses reading from a client over its quota; it reads from others, and no request fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_messages_of_a_topic_are_taken_at_its_rate(broker: Broker, peer: B
 
     assert await took(runtime, send("quick", 50)) < 1
     fast = broker.services.counters.fast_in
-    # Ten at once, then ten a second.
+    # The quota allows ten messages at once, then ten a second.
     assert 4 <= await took(runtime, send("slow", 51)) < 6
     assert broker.services.counters.fast_in == fast
     [quota] = await listed(peer)

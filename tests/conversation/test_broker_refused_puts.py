@@ -1,7 +1,7 @@
-"""The disk refuses what the broker's own services have put, and the broker's role changes meanwhile.
+"""The disk refuses messages of the broker's own services, and the broker's role changes meanwhile.
 
-What was put waits in memory, and is stored when the disk takes it again. No file tells of it until then, so
-a service that begins anew has to wait, or to remember it.
+Such messages wait in memory and are stored when the disk takes writes again. Until then no file contains
+them, so a service that starts again has to wait for them or remember them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def peer(broker: Broker, orbitmq_loop: SimulatedLoop) -> TransactionPeer:
 
 @asynccontextmanager
 async def a_disk_that_refuses(broker: Broker, runtime: SimulatedRuntime) -> AsyncIterator[None]:
-    """It refuses the log, and takes it again some seconds after the broker has led anew."""
+    """Let the disk refuse writes to the log until some seconds after the broker has become master again."""
     runtime.files.fail("pwrite", "commitlog", error=errno.EIO, times=-1)
     yield
     assert broker.services.store.has_unwritten
@@ -47,7 +47,7 @@ async def a_disk_that_refuses(broker: Broker, runtime: SimulatedRuntime) -> Asyn
 async def test_a_message_that_was_delivered_then_comes_once(
     broker: Broker, peer: TransactionPeer, runtime: SimulatedRuntime, wait: dict[str, str]
 ) -> None:
-    """Seed 16308."""
+    """Seed 16308: the message was delivered while the disk refused the log."""
     await peer.sent(b"later", topic="T", queue_id=1, properties={"UNIQ_KEY": "K", **wait})
     await asyncio.sleep(0.1)
     async with a_disk_that_refuses(broker, runtime):
@@ -73,7 +73,9 @@ async def test_a_transaction_that_ended_then_is_not_asked_about(
 async def test_a_mark_that_waits_is_forgotten_when_the_log_is_cut(
     broker: Broker, peer: TransactionPeer
 ) -> None:
-    """The message that it stands for may be in what was cut off: nobody would ask again."""
+    """Its message may be in the part that was cut off; with the mark, the transaction would not be checked
+    again.
+    """
     peer.answer = COMMIT
     half = await peer.prepare()
     await broker.change_role(Role.FENCED)

@@ -1,4 +1,4 @@
-"""Clean stops of brokers that could not write or look at what was delivered: it is known afterwards."""
+"""Clean stops of brokers that can neither write nor check their deliveries: the next start knows that."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def bodies(peer: BrokerPeer) -> Counter[bytes]:
 async def stopped_and_started(runtime: SimulatedRuntime, broker: Broker) -> Broker:
     await broker.stop()
     runtime.files.heal()
-    runtime.files.crash()  # the disk was repaired, and the machine with it
+    runtime.files.crash()  # the machine crashes when its disk is repaired
     again = Broker(runtime, broker_config())
     await again.start()
     return again
@@ -123,7 +123,9 @@ async def test_a_start_behind_a_kill_that_is_stopped_at_once_leaves_the_search_t
 
 @pytest.mark.behaviour("ST-13")
 async def test_without_timers_the_stop_behind_a_kill_is_a_clean_one(runtime: SimulatedRuntime) -> None:
-    """Timers that are switched off have nothing to look for: no stop was a clean one any more."""
+    """A service of timers that is switched off has no search to wait for, so it does not make the stop
+    unclean.
+    """
     machine = PowerMachine(runtime.machine("10.0.0.1"))
     config = broker_config(broker_ip1="10.0.0.1", timer_wheel_enable=False)
     await Broker(machine.runtime, config).start()

@@ -1,4 +1,4 @@
-"""What a broker tells its name servers, and when."""
+"""The contents and the times of a broker's registrations at its name servers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def heartbeat(group: str = "cg") -> Command:
 
 
 async def make(peer: BrokerPeer, answer: str) -> str:
-    """Send a request for which the broker makes a topic; returns the topic."""
+    """Send a request for which the broker creates a topic; returns the topic."""
     if answer == "a send":
         await peer.sent(topic="New")
         return "New"
@@ -142,7 +142,9 @@ async def make(peer: BrokerPeer, answer: str) -> str:
 async def test_an_answer_leaves_when_name_servers_know_the_topic_that_it_made(
     runtime: SimulatedRuntime, slow: None, answer: str
 ) -> None:
-    """A consumer of a new group asks for the route only every 30 s: before, its retries came that late."""
+    """A consumer of a new group fetches the route only every 30 s, so a late registration delays its
+    retries.
+    """
     name_server = NameServer(runtime, NameServerConfig())
     await name_server.start()
     client = RemotingClient(runtime)

@@ -1,4 +1,4 @@
-"""Registration at a cost that does not grow: what a broker sends to name servers, and what they then know."""
+"""Registration at a cost that does not grow: requests to name servers, and the routes that result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESS = "127.0.0.1:9876"
 
 
 class NameServer:
-    """A name server's real handlers, and the registrations that came."""
+    """A name server's real handlers, and the registrations that they received."""
 
     def __init__(self, runtime: SimulatedRuntime, **settings: Any) -> None:
         self.runtime = runtime
@@ -57,7 +57,7 @@ class NameServer:
         return self._handlers.handle(connection, command)
 
     def named(self) -> list[list[str]]:
-        """The topics that each registration since the last call named, without the system's."""
+        """The topics in each registration since the last call, without system topics."""
         bodies, self.bodies = self.bodies, []
         return [
             sorted(t for t in body.topic_config_serialize_wrapper.topic_config_table if t.startswith("t-"))
@@ -105,7 +105,7 @@ async def test_a_new_topic_is_told_alone_and_those_that_come_together_in_one_req
         assert set(first) == {config.topic_name for config in one.services.topics}
         server.named()
         await create(client, one, "t-1")
-        # It is answered when the name server knows it.
+        # The response arrives when the name server knows the topic.
         assert server.named() == [["t-1"]]
         assert server.routes.topics.groups("t-1")
         assert server.knows(one)
@@ -121,7 +121,7 @@ async def test_a_new_topic_is_told_alone_and_those_that_come_together_in_one_req
         one.services.feed.apply(FeedEntry(0, 0, TOPICS, "t-1", made.to_plain()))
         await asyncio.sleep(1)
         told_now = server.bodies[-1].topic_config_serialize_wrapper.topic_config_table
-        assert told_now == {"t-1": TopicConfig("t-1", 4, 4)}  # the rest is no business of name servers
+        assert told_now == {"t-1": TopicConfig("t-1", 4, 4)}  # name servers get no other field of the topic
         server.named()
         one.services.topics.delete("t-1")
         await asyncio.sleep(1)
@@ -148,7 +148,8 @@ async def test_a_table_of_many_topics_is_told_in_parts_of_which_the_last_has_its
             assert server.knows(one)
             server.named()
             await asyncio.sleep(65)
-            assert server.named() == [[], []]  # it has our version: nothing to tell but that we live
+            # the name server has the broker's version, so the registrations only show that the broker lives
+            assert server.named() == [[], []]
 
 
 async def test_a_name_server_that_lacks_our_version_is_told_everything(runtime: SimulatedRuntime) -> None:
@@ -157,7 +158,7 @@ async def test_a_name_server_that_lacks_our_version_is_told_everything(runtime: 
         async with NameServer(runtime) as server:
             await asyncio.sleep(5)
             server.named()
-            # It is as if another name server answered under the same address.
+            # The name server looks like another one that answers at the same address.
             server.routes._members["DefaultCluster", one.address].version = DataVersion(0, 1, 1)
             server.routes.topics.remove("t-1", "broker-a")
             await asyncio.sleep(31)

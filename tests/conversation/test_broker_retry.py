@@ -1,4 +1,4 @@
-"""Messages that come back from consumers, commands in, commands out, in virtual time."""
+"""Messages that consumers send back: commands and responses, in virtual time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Peer(BrokerPeer):
         return records(answer)
 
     async def one(self, topic: str, offset: int = 0) -> Record:
-        """The message at ``offset``, as soon as it is there."""
+        """The message at ``offset``, once it exists."""
         while not (found := await self.read(topic, offset, wait_ms=15_000)):
             pass
         return found[0]
@@ -67,7 +67,7 @@ class Peer(BrokerPeer):
         return await self.ask(command)
 
     async def delivered(self) -> Record:
-        """A message of topic T, fresh from the broker."""
+        """A message of topic T that the broker has just delivered."""
         answer = SendMessageResponse.from_ext((await self.put(b"body", {"TAGS": "a", "k": "v"})).ext)
         return await self.one("T", answer.queue_offset)
 
@@ -91,13 +91,13 @@ async def test_a_message_sent_back_with_a_delay_in_time_comes_when_it_is_over(
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     again = await peer.one(RETRY)
     assert start + 2500 <= again.store_timestamp <= start + 2600
-    # It has waited for a timer: that must not keep it from the next one.
+    # The message has waited for a timer once; that must not keep it from a second one.
     start = peer.now()
     assert (await peer.back(again, level=3, delay_ms=700)).code == ResponseCode.SUCCESS
     again = await peer.one(RETRY, 1)
     assert start + 700 <= again.store_timestamp <= start + 800
     assert again.reconsume_times == 2
-    # One that goes by its level loses the timer.
+    # A message sent back with a delay level loses its timer.
     start = peer.now()
     assert (await peer.back(again, level=2)).code == ResponseCode.SUCCESS
     assert (await peer.one(RETRY, 2)).store_timestamp >= start + 5000
@@ -202,7 +202,7 @@ async def test_the_retry_queue_is_drawn_among_those_of_the_group(broker: Broker,
     found = [len(await peer.read(RETRY, 0, queue_id)) for queue_id in range(3)]
     assert sum(found) == 20
     assert all(found)
-    # The topic exists with three queues; the group wants more now.
+    # The topic exists with three queues when the group is set to more.
     group(broker, retry_queue_nums=9)
     for _ in range(10):
         assert (await peer.back(record, 1)).code == ResponseCode.SUCCESS
@@ -241,7 +241,7 @@ async def test_another_message_at_the_place_does_not_come_back(broker: Broker, p
     answer = await peer.back(record, origin_msg_id=other)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert f"originMsgId is {other}, stored there is {ours}" in (answer.remark or "")
-    # Some consumers name a message by its place.
+    # Some consumers name a message by its log offset only.
     assert (await peer.back(record, origin_msg_id=record.message_id)).code == ResponseCode.SUCCESS
 
 
@@ -282,7 +282,7 @@ async def test_a_normal_send_to_the_retry_topic_is_delayed_or_dead(broker: Broke
     [dead] = await peer.read(DEAD)
     assert (dead.body, dead.reconsume_times) == (b"17", 17)
     assert decode_properties(dead.properties)["DELAY"] == "-1"
-    # The request's own limit, which old clients do not have.
+    # The limit in the request, which old clients do not send.
     await peer.put(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2)
     await peer.put(b"3", properties, RETRY, reconsume_times=3, max_reconsume_times=2, version=V3_4_9 - 1)
     assert len(await peer.read(DEAD)) == 2

@@ -1,4 +1,4 @@
-"""Delayed messages, commands in, commands out, in virtual time."""
+"""Delayed messages: commands and responses, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS_S = [1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200]
 
 
 class Peer(BrokerPeer):
-    """Sends to queue 1 of topic T, and reads what is there."""
+    """A client that sends to queue 1 of topic T, and reads its messages."""
 
     async def put(
         self, body: bytes, properties: dict[str, str], topic: str = "T", queue_id: int = 1
@@ -140,7 +140,7 @@ async def test_nothing_comes_early_when_the_clock_was_set_back(
 ) -> None:
     peer = Peer(runtime)
     async with Broker(runtime, broker_config()):
-        if back_s <= 30:  # further back, what waits already is delivered at once
+        if back_s <= 30:  # if set back further, waiting messages are delivered at once
             await peer.put(b"before", {"DELAY": "5"})
         await peer.put(b"stored", {})
         runtime.clock.set_wall(-back_s)
@@ -151,7 +151,7 @@ async def test_nothing_comes_early_when_the_clock_was_set_back(
             await runtime.clock.sleep(0.1)
             for record in await peer.read(1):
                 came.setdefault(record.body, runtime.clock.monotonic() - start)
-        # Its delay begins with its store time, unless that is more than a minute ahead.
+        # The delay starts at the store time, unless that is more than a minute in the future.
         assert 30 <= came[b"after"] < 30.5 + (back_s if back_s <= 30 else 0)
         if back_s <= 30:
             assert 60 <= came[b"before"] < 60.5 + back_s
@@ -164,7 +164,9 @@ async def test_nothing_comes_early_when_the_clock_was_set_back(
 async def test_what_came_while_store_times_stood_still_does_not_come_again_after_a_kill(
     runtime: SimulatedRuntime, back_s: float
 ) -> None:
-    """The queue is read from the log again, and has only the store times: they said that nothing was due."""
+    """After the kill the queue is read from the log, whose store times say that the delayed message is not
+    due.
+    """
     machine = PowerMachine(runtime.machine("10.0.0.1"))
     config = broker_config(broker_ip1="10.0.0.1")
     await Broker(machine.runtime, config).start()
@@ -202,9 +204,10 @@ async def test_progress_survives_a_restart_and_a_message_comes_once(runtime: Sim
 async def test_what_was_delivered_before_a_message_was_sent_back_is_none_of_it(
     broker: Broker, peer: Peer
 ) -> None:
-    """Seed 7052: the slave that acted had told where the level was, and not of what its master had delivered.
+    """Seed 7052: an acting slave passes on the level's offset, not the deliveries that its master made
+    before.
 
-    The second copy, long from due, was taken for one that was due too early, and was lost.
+    The second copy, which is not due for long, must not count as already delivered because of the first.
     """
     twice = {"DELAY": "3", "UNIQ_KEY": "K"}
     await peer.put(b"same", twice)
@@ -222,7 +225,7 @@ async def test_what_was_delivered_before_a_message_was_sent_back_is_none_of_it(
 
 @pytest.mark.behaviour("DL-09")
 async def test_a_delivery_names_the_message_that_waited(broker: Broker, peer: Peer) -> None:
-    """A name that is there already, and a client's own, count for nothing."""
+    """A property of this name in the waiting message, such as a client's own, is replaced."""
     for number in range(2):
         await peer.put(b"%d" % number, {"DELAY": "1", "__DELIVERY_OF": "0 broker-a"})
         [waited] = await peer.read(number, SCHEDULE, 0)
@@ -234,7 +237,9 @@ async def test_a_delivery_names_the_message_that_waited(broker: Broker, peer: Pe
 
 @pytest.mark.behaviour("DL-09")
 async def test_a_delivery_that_names_nothing_is_no_progress(broker: Broker, peer: Peer) -> None:
-    """As RocketMQ's broker delivers: what its progress does not cover comes again, no other is left out."""
+    """RocketMQ's broker delivers so: a message beyond its saved progress is delivered twice, and none is left
+    out.
+    """
     await peer.put(b"one", {"DELAY": "1"})
     await peer.put(b"two", {"DELAY": "1"})
     await broker.runtime.clock.sleep(0.5)
@@ -263,7 +268,7 @@ async def test_progress_beyond_the_queue_is_brought_back(runtime: SimulatedRunti
 async def test_levels_that_were_gone_for_a_while_go_on_where_they_were(
     runtime: SimulatedRuntime, keep: Keep | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All came again that level 3 had delivered and the log still had."""
+    """Level 3 continues at its offset instead of delivering again all its messages in the log."""
     runs = [{}, {"message_delay_level": "1s 5s"}, {}]
     for number, levels in enumerate(runs):
         port = 10911 + number
@@ -276,7 +281,7 @@ async def test_levels_that_were_gone_for_a_while_go_on_where_they_were(
                 await runtime.clock.sleep(12)
                 await peer.put(b"three", {"DELAY": "3"})
             else:
-                # The table is written.
+                # This put lets the table be written without level 3.
                 await peer.put(b"other", {"DELAY": "1"}, topic="U")
             await runtime.clock.sleep(8 if number else 1)
             found = [record.body for record in await peer.read(0)]
@@ -293,7 +298,7 @@ async def test_levels_that_were_gone_for_a_while_go_on_where_they_were(
 async def test_what_was_delivered_ahead_is_left_out_and_nothing_that_came_later(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Of a queue that ends before it nothing is known: those places get other messages."""
+    """Entries beyond the end of a queue are dropped, since those offsets get other messages."""
     peer = Peer(runtime)
     async with Broker(runtime, broker_config()):
         for number in range(3):
@@ -318,7 +323,7 @@ async def test_power_fails_and_no_delayed_message_is_lost(runtime: SimulatedRunt
     await runtime.clock.sleep(0.4)
     runtime.files.crash()
     await peer.client.close()
-    # The first broker's machine is off: nothing that it still does reaches the disk.
+    # The first broker's machine is off: nothing that the broker still does reaches the disk.
     peer = Peer(runtime, "127.0.0.1:10921")
     async with Broker(runtime, broker_config(listen_port=10921)):
         await runtime.clock.sleep(5)
@@ -331,7 +336,9 @@ async def test_power_fails_and_no_delayed_message_is_lost(runtime: SimulatedRunt
 async def test_a_start_that_fails_after_a_crash_leaves_the_crash_to_the_next_one(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Its stop was a clean one, so nobody looked any more what the log says was delivered."""
+    """A failed start must not mark the stop as clean, or the next one does not search the log for
+    deliveries.
+    """
     peer = Peer(runtime)
     broker = Broker(runtime, broker_config(flush_disk_type="SYNC_FLUSH"))
     await broker.start()
@@ -378,7 +385,7 @@ async def test_a_refused_delivery_is_tried_again_every_second(broker: Broker, pe
     await peer.put(b"late", {"DELAY": "1"})
     store = broker.services.store
     store.refuse("no room")
-    # Due after 1 s, refused then and after 2 and 3 s.
+    # The message is due after 1 s; it is refused then, and again after 2 and 3 s.
     await peer.runtime.clock.sleep(3.3)
     assert await peer.read(1) == []
     store.write_gate.accept()

@@ -1,4 +1,4 @@
-"""A slave as a server: what it refuses, in which order, and how it treats consumers ahead of it."""
+"""A slave as a server: its refusals, their order, and its treatment of consumers that are ahead of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from orbitmq.wire.headers.pull import PullMessageResponse
 
 READABLE = pytest.mark.broker(slave_read_enable=True)
 SLAVES = [Role.SLAVE, Role.ACTING_MASTER]
-HOLDS, NO_SUSPEND = 6, 4  # flags of a pull: with its own subscription, may wait or not
+# flags of a pull with its own subscription: the first lets it wait, the second does not
+HOLDS, NO_SUSPEND = 6, 4
 
 
 @pytest.fixture(params=["fast path", "handlers"])
@@ -32,7 +33,7 @@ def doors(broker: Broker, request: pytest.FixtureRequest) -> Broker:
 
 
 async def slave_of_five(broker: Broker, peer: BrokerPeer, role: Role = Role.SLAVE) -> None:
-    """A broker that has five messages and is no master any more."""
+    """A broker that has five messages and has changed from master to slave."""
     for number in range(5):
         await peer.sent(b"%d" % number)
     await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"cg"}')
@@ -71,7 +72,7 @@ async def test_a_send_to_a_slave_gets_14(doors: Broker, peer: BrokerPeer, role: 
 
 @pytest.mark.behaviour("ES-09")
 async def test_puts_are_refused_in_one_order(broker: Broker, peer: BrokerPeer) -> None:
-    """Store open, role, then what the message itself says."""
+    """The order is: store closed, wrong role, then errors of the message itself."""
     await peer.sent()
     broker.services.store.refuse("the disk is full")
     answer = await peer.send(b"", topic="no topic")
@@ -79,7 +80,8 @@ async def test_puts_are_refused_in_one_order(broker: Broker, peer: BrokerPeer) -
     assert answer.remark == "the disk is full"
     await broker.change_role(Role.SLAVE)
     assert (await peer.send(b"", topic="no topic")).remark == "the disk is full"
-    broker.services.store.write_gate.accept()  # cleaning would do it minutes later
+    # without this call, the cleaning service would do it minutes later
+    broker.services.store.write_gate.accept()
     assert "slave" in ((await peer.send(b"", topic="no topic")).remark or "")
     await broker.change_role(Role.MASTER)
     assert (await peer.send(b"", topic="no topic")).code == ResponseCode.INVALID_PARAMETER
