@@ -113,7 +113,9 @@ async def test_a_slave_refuses_pulls_unless_it_may_be_read(
 
 @pytest.mark.behaviour("MO-10")
 async def test_pulls_are_refused_in_one_order(broker: Broker, peer: BrokerPeer) -> None:
-    """slaveReadEnable, permission, group, topic, queue, subscription, and only then the queue's bounds."""
+    """The order is: slaveReadEnable, permission, group, topic, queue, subscription, then the queue's
+    bounds.
+    """
     await slave_of_five(broker, peer)
     wrong: dict[str, Any] = {
         "consumer_group": "nobody",
@@ -178,7 +180,8 @@ async def test_a_consumer_ahead_gets_what_comes_at_its_place(broker: Broker, pee
     await slave_of_five(broker, peer)
     pulling = asyncio.ensure_future(timed(peer, 6, sys_flag=HOLDS))
     await asyncio.sleep(1)
-    await broker.change_role(Role.MASTER)  # what a master's log brings arrives in the same way
+    # the log that a slave copies wakes the waiting pull in the same way
+    await broker.change_role(Role.MASTER)
     other = BrokerPeer(peer.runtime)
     await other.sent(b"5")
     await asyncio.sleep(0.5)
@@ -219,7 +222,9 @@ async def test_a_slave_that_is_told_to_check_corrects_too(broker: Broker, peer: 
 async def test_a_consumer_behind_the_first_message_of_a_slave_is_sent_to_the_master(
     broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slave that began late cannot know what the master has; nor is it asked without end."""
+    """A slave that started late cannot know whether the master has the message; the response must not come at
+    once, or the consumer pulls in a loop.
+    """
     await slave_of_five(broker, peer)
     get = MessageStore.get
 
@@ -275,7 +280,7 @@ async def test_who_is_far_behind_is_sent_to_a_slave(
 @READABLE
 @pytest.mark.behaviour("MO-19")
 async def test_a_slave_sends_a_group_that_was_moved_to_its_master(doors: Broker, peer: BrokerPeer) -> None:
-    """It gives what it is asked for meanwhile, and does not answer "nothing" without end."""
+    """The slave delivers messages on request until then, and lets no pull end empty again and again."""
     await slave_of_five(doors, peer)
     offsets = doors.services.offsets
     for _ in range(2):
@@ -299,7 +304,7 @@ async def test_a_slave_sends_a_group_that_was_moved_to_its_master(doors: Broker,
         assert answer.ext["suggestWhichBrokerId"] == "0"
         assert 1 <= took <= 1.3
     assert offsets.queues("cg", "T") == {0: 1}
-    # Who acts for the master tells it, and once.
+    # Only an acting master reports the moved offset, and only once.
     await doors.change_role(Role.ACTING_MASTER)
     answer = await peer.pull(5, sys_flag=NO_SUSPEND)
     assert (answer.code, next_of(answer)) == (ResponseCode.PULL_OFFSET_MOVED, 1)
@@ -319,8 +324,9 @@ async def test_the_fast_path_answers_pulls_of_a_slave(broker: Broker, peer: Brok
 @pytest.mark.behaviour("SS-06")
 @pytest.mark.orbitmq(replicas=2)
 async def test_a_pull_waits_at_a_slave_and_its_answer_names_the_master(orbitmq_world: World) -> None:
-    """RocketMQ's answers at once, but only inside a container: a client whose route still calls the slave 0,
-    because it acted for its master, would ask without end."""
+    """RocketMQ's slave responds at once outside a container. A client whose route still gives the slave id 0,
+    because it acted for its master, would pull in a loop then.
+    """
     world = orbitmq_world
     async with world.producer() as producer, BrokerPeer(world.runtime, slave_address(world)) as peer:
         result = await producer.send(Message("T", b"first"))

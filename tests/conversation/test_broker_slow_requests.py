@@ -1,4 +1,4 @@
-"""Log lines about requests that take long."""
+"""Log lines about slow requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker that requires keys does with clients that have shown none, or wrong ones."""
+"""A broker that requires keys, and clients that have sent no keys yet, or wrong ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_long_frame_of_a_stranger_ends_its_connection(
     with pytest.raises(TransportError):
         await keys.ask(Code.SEND_MESSAGE, {"topic": "orders"}, LONG)
     assert "a client whose keys are not known yet; allowed: 65536" in caplog.text
-    # A short one is answered.
+    # A short request gets a response.
     assert (await keys.ask(Code.SEND_MESSAGE, {"topic": "orders"})).code == ResponseCode.NO_PERMISSION
     await keys.close()
 
@@ -55,7 +55,7 @@ async def test_wrong_signatures_slow_their_address(secured: World) -> None:
     await keys.close()
     assert times[5] < 0.1
     assert 3 < times[-1] < 10
-    # Also a new connection from there is not read at once.
+    # The broker also waits before it reads from a new connection of that address.
     begin = clock.monotonic()
     again = Keys(secured, APP)
     await again.ask(Code.HEART_BEAT)

@@ -1,4 +1,4 @@
-"""Timer messages, commands in, commands out, in virtual time."""
+"""Timer messages: commands and responses, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_S = 86_400
 
 
 class Peer(BrokerPeer):
-    """Sends to queue 1 of topic T, and reads what is there."""
+    """A client that sends to queue 1 of topic T, and reads its messages."""
 
     async def put(self, body: bytes, **properties: int | str) -> SendMessageResponse:
         texts = {name: str(value) for name, value in properties.items()}
@@ -161,7 +161,7 @@ async def test_what_waits_survives(runtime: SimulatedRuntime, keep: Keep | None)
         runtime.files.crash(keep=keep)
     await peer.client.close()
     await runtime.clock.sleep(100)
-    # Another port: the machine is another one, the dead broker does nothing here.
+    # The second broker stands for another machine, so the dead one's port stays out of use.
     async with Broker(runtime, broker_config(listen_port=10921)), Peer(runtime, "127.0.0.1:10921") as peer:
         back = peer.now()
         await asyncio.sleep(1)
@@ -273,7 +273,7 @@ async def test_a_long_wait_is_cut_and_a_recall_finds_its_message(peer: Peer) -> 
     assert [record.body for record in found] == [b"0", b"4", b"5"]
     for record in found:
         late = record.store_timestamp - start - 200_000 - int(record.body) * 1000
-        # It was stored anew meanwhile: only the second of its time is known.
+        # A message that was stored again keeps only the second of its time.
         assert 0 <= late <= 1100
         assert int(decode_properties(record.properties)["TIMER_ROLL_TIMES"]) >= 2
 
@@ -283,14 +283,14 @@ async def test_a_long_wait_is_cut_and_a_recall_finds_its_message(peer: Peer) -> 
 async def test_a_long_wait_that_was_cut_just_before_a_crash_comes_once(
     runtime: SimulatedRuntime, wait_ms: int
 ) -> None:
-    """It was stored again, and no progress on the disk told of it yet."""
+    """The message is stored again, and the progress on the disk does not show that yet."""
     config = broker_config(timer_roll_window_slots=60)
     broker = Broker(runtime, config)
     await broker.start()
     peer = Peer(runtime)
     for number in range(3):
         await peer.put(b"%d" % number, TIMER_DELAY_SEC=200)
-    # After this one the progress is written down; the next time is 200 ms later.
+    # The progress is written after this message; the next write is 200 ms later.
     await peer.put(b"first", TIMER_DELIVER_MS=peer.now() // 1000 * 1000 + 60_900)
     while broker.services.store.max_offset(TIMERS, 0) < 7:
         await runtime.clock.sleep(0.01)

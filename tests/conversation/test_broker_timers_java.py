@@ -1,6 +1,6 @@
-"""Folders with waiting timers that go from one kind of broker to the other.
+"""Folders with waiting timers that pass between OrbitMQ's broker and Apache's.
 
-What Apache's broker makes of a folder is written down here as TimerMessageStore does it.
+The class JavaTimers reads a folder as TimerMessageStore of Apache's broker does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLANK = struct.unpack(">i", bytes.fromhex("cbd43194"))[0]
 
 
 class JavaTimers:
-    """TimerMessageStore.recover and dequeue over the files of a broker that has stopped."""
+    """TimerMessageStore.recover and dequeue, applied to the files of a stopped broker."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self.files = files
@@ -55,7 +55,7 @@ class JavaTimers:
                 self.slots[time_s * 1000] = last
 
     def _revise(self, begin: int) -> int | None:
-        """TimerMessageStore.recoverAndRevise; the physical offset of the last unit."""
+        """TimerMessageStore.recoverAndRevise; returns the physical offset of the last unit."""
         last = None
         for start in range(
             max(self.first, begin - begin % TIMER_FILE), self.first + len(self.log), TIMER_FILE
@@ -75,7 +75,7 @@ class JavaTimers:
         return decode_record(self.files.read_bytes(f"/store/commitlog/{start:020d}"), physical - start)
 
     def deliveries(self) -> Counter[bytes]:
-        """What the broker delivers if it runs long enough."""
+        """The messages that the broker delivers if it runs long enough."""
         waiting: list[tuple[int, Record]] = []
         for slot, last in sorted(self.slots.items()):
             at = last if slot >= self.read_ms else -1
@@ -95,7 +95,9 @@ class JavaTimers:
         return self._left(waiting)
 
     def _left(self, waiting: list[tuple[int, Record]]) -> Counter[bytes]:
-        """Without recalls and what they name, which is in the same slot (5.5 names it by its id alone)."""
+        """The messages without recalls and recalled ones, which share a slot (5.5 names a recalled one by its
+        id alone).
+        """
         deleted, found = set(), Counter[bytes]()
         for _, record in waiting:
             properties = decode_properties(record.properties)
@@ -111,7 +113,7 @@ class JavaTimers:
 
 
 class Peer(BrokerPeer):
-    """Sends timers to topic T, and reads what was delivered."""
+    """A client that sends timers to topic T, and reads the delivered messages."""
 
     async def put(self, body: bytes, delay_ms: int) -> str:
         sent = await self.sent(body, properties={"TIMER_DELAY_MS": str(delay_ms), "UNIQ_KEY": body.decode()})
@@ -153,24 +155,25 @@ async def test_a_java_broker_delivers_what_ours_has_not(runtime: SimulatedRuntim
     done: Counter[bytes] = Counter()
     if keep is None:
         java = JavaTimers(runtime.files)
-        # Opened once more only to look at what was delivered.
+        # This start, without timers, only serves to read the delivered messages.
         async with Broker(runtime, broker_config(**settings(), timer_wheel_enable=False)):
             done = await Peer(runtime).delivered()
         assert 40 < done.total() < 120
         assert done + java.deliveries() == Counter(sent)
     else:
-        # The queues are made from the log when a broker opens the folder; this one is ours, without timers.
+        # A broker makes the queues from the log when it opens the folder; here OrbitMQ's does, without
+        # timers.
         async with Broker(runtime, broker_config(**settings(10921), timer_wheel_enable=False)):
             done = await Peer(runtime, "127.0.0.1:10921").delivered()
         again = done + JavaTimers(runtime.files).deliveries()
         assert set(again) == sent
-        # By whole seconds: what was delivered in the present one comes again.
+        # Progress is kept in whole seconds, so deliveries of the current second are repeated.
         assert sum(count > 1 for count in again.values()) <= 40
     await peer.client.close()
 
 
 def as_java(files: MemoryFiles) -> None:
-    """Make of the timer files what Apache's broker would have written."""
+    """Change the timer files into those that Apache's broker would have written."""
     for name in files.list_dir("/store/timerlog"):
         path = f"/store/timerlog/{name}"
         data = bytearray(files.read_bytes(path))
@@ -206,7 +209,7 @@ async def test_ours_goes_on_with_what_a_java_broker_has_left(
         assert found == Counter(b"%d" % number for number in range(100))
         for record in records(await peer.pull(60, max_msg_nums=100)):
             due = start + 1000 + int(record.body) * 100
-            # Of a unit of Apache's only the second is known.
+            # A unit of Apache's has only the second of its due time.
             assert due <= record.store_timestamp <= due + 1200
 
 
@@ -237,7 +240,7 @@ async def test_derived_files_are_made_again(runtime: SimulatedRuntime, what: str
 
 
 async def killed_with(runtime: SimulatedRuntime, deliver_ms: Sequence[int]) -> None:
-    """A broker with these waiting messages loses its power; the timer log is on the device."""
+    """Cut the power of a broker with these waiting messages; the timer log is on the device."""
     broker = Broker(runtime, broker_config(**settings()))
     await broker.start()
     peer = Peer(runtime)
@@ -254,9 +257,10 @@ async def killed_with(runtime: SimulatedRuntime, deliver_ms: Sequence[int]) -> N
 async def test_the_due_time_of_a_torn_unit_is_read_from_its_message(
     runtime: SimulatedRuntime, waiting: int
 ) -> None:
-    """Seed 2940: with zeros at its end it looked like one of Apache's, due when its second is over.
+    """Seed 2940: a unit with zeros at its end looks like one of Apache's, which is due at the end of its
+    second.
 
-    A slave that had acted told that it was delivered at its time, so the master delivered it again later.
+    The master must not deliver its message at that later time, after an acting slave delivered it on time.
     """
     second = runtime.clock.now_ms() // 1000 * 1000
     due = [second + 10_377 + 2000 * number for number in range(waiting)]
@@ -277,7 +281,7 @@ async def test_the_due_time_of_a_torn_unit_is_read_from_its_message(
 
 @pytest.mark.behaviour("TW-15")
 async def test_units_of_apache_are_not_taken_for_torn_ones_after_a_crash(runtime: SimulatedRuntime) -> None:
-    """All of them have zeros there: a folder with a million timers would be read from its beginning again."""
+    """Apache's units all have zeros at their end; treating them as torn would read a million timers anew."""
     await killed_with(runtime, [runtime.clock.now_ms() + 60_000 + number for number in range(3)])
     as_java(runtime.files)
     path = f"/store/timerlog/{0:020d}"

@@ -1,4 +1,4 @@
-"""Timers while a broker changes its role, loses its disk, or is asked how it is."""
+"""Timers while a broker changes its role, loses its disk, or reports its state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ async def test_timers_wait_for_a_broker_that_leads(broker: Broker, peer: BrokerP
     assert await bodies(peer) == [b"first", *(b"%d" % number for number in range(17))]
     await asyncio.sleep(10)
     assert await bodies(peer) == [b"first", *(b"%d" % number for number in range(20))]
-    # An acting master has no store to deliver to; as a master again it does what was left.
+    # An acting master has no queue to deliver to; as a master again, the broker delivers the remaining
+    # messages.
     assert await put(peer, b"last", 3000) == ResponseCode.SUCCESS
     await broker.change_role(Role.SLAVE)
     await broker.change_role(Role.ACTING_MASTER)
@@ -59,7 +60,7 @@ async def test_timers_wait_for_a_broker_that_leads(broker: Broker, peer: BrokerP
 async def test_what_is_in_a_log_that_came_back_is_not_delivered_again(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Seed 17436: its master had led with an empty log, and noted that nothing was due until then."""
+    """Seed 17436: a master with an empty log passes on progress that says nothing was due until then."""
     assert await put(peer, b"early", 2000) == ResponseCode.SUCCESS
     await asyncio.sleep(4)
     assert await put(peer, b"late", 60_000) == ResponseCode.SUCCESS
@@ -95,7 +96,9 @@ async def test_a_slave_whose_log_is_cut_forgets_what_was_behind(broker: Broker, 
 async def put_for_one_second(
     broker: Broker, peer: BrokerPeer, *wanted: tuple[str, bytes], after_ms: int = 10_000
 ) -> tuple[int, str]:
-    """Messages of these topics that wait for the same whole second; that time, and the last one's handle."""
+    """Send messages to these topics, due in the same whole second; returns that time and the last one's
+    handle.
+    """
     due_ms = broker.runtime.clock.now_ms() // 1000 * 1000 + after_ms
     handle = ""
     for topic, body in wanted:
@@ -108,7 +111,9 @@ async def put_for_one_second(
 async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """The next slot begins with the last millisecond of this one: it was forgotten as a whole then."""
+    """The next slot begins with the last millisecond of this one, so this slot must not be dropped as a whole
+    then.
+    """
     await peer.send(b"first")
     wanted = [("T", b"%d" % number) for number in range(5)]
     due_ms, _ = await put_for_one_second(broker, peer, *wanted)
@@ -120,7 +125,7 @@ async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
     told = TimerProgress(mark(due_ms, second[0]), 5, store.end)
     broker.services.feed.apply(FeedEntry(1, 0, TIMERS, "progress", told.plain()))
     assert written.saved == told
-    await asyncio.sleep(15)  # it looks what it may forget
+    await asyncio.sleep(15)  # the slave drops the messages that its master has delivered
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(1)
     assert await bodies(peer) == [b"first", b"2", b"3", b"4"]
@@ -131,14 +136,14 @@ async def test_a_slave_keeps_what_its_master_had_not_delivered_of_a_second(
 async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """What was delivered of the second is written down meanwhile: its recalls were forgotten with that."""
+    """The progress within the second is saved meanwhile; the recalls of that second have to outlive it."""
     await peer.send(b"first")
     await peer.create("U")
     wanted = [("T", b"delivered"), ("U", b"waits"), ("T", b"recalled")]
     _, handle = await put_for_one_second(broker, peer, *wanted)
     await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle, producerGroup="pg")
     await broker.change_role(Role.SLAVE)
-    broker.services.topics.delete("U")  # an acting master's tables may lack it for a moment
+    broker.services.topics.delete("U")  # an acting master's tables may lack the topic for a moment
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(15)
     assert await bodies(peer) == [b"first", b"delivered"]
@@ -153,7 +158,7 @@ async def test_a_recall_counts_while_an_earlier_message_of_its_second_waits(
 async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """The last one that was delivered of their second was stored behind the recall, too."""
+    """The last delivered message of that second was also stored again, behind the recall."""
     await peer.send(b"first")
     await peer.create("U")
     wanted = [("T", b"delivered"), ("U", b"waits"), ("T", b"recalled")]
@@ -161,8 +166,8 @@ async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
     await peer.ok(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=handle, producerGroup="pg")
     pending = broker.part(TimerService).pending
     await asyncio.sleep(80)
-    assert sum(pending.waiting.values()) == 2  # the recall takes one away
-    broker.services.topics.delete("U")  # an acting master's tables may lack it for a moment
+    assert sum(pending.waiting.values()) == 2  # the recalled message is not counted
+    broker.services.topics.delete("U")  # an acting master's tables may lack the topic for a moment
     await broker.change_role(Role.SLAVE)
     await broker.change_role(Role.MASTER)
     await asyncio.sleep(12)
@@ -181,7 +186,9 @@ async def test_a_recall_counts_for_a_message_that_was_stored_again_behind_it(
 async def test_a_recall_counts_when_its_message_is_late_for_all_its_waits(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """It was stored again, and came when its own second was over and its recall forgotten."""
+    """The message was stored again, and is read when its own second is over: the recall has to last until
+    then.
+    """
     await peer.send(b"first")
     handles = []
     for body in (b"recalled", b"wanted"):
@@ -201,7 +208,7 @@ async def test_a_recall_counts_when_its_message_is_late_for_all_its_waits(
 async def test_a_master_without_the_right_to_lead_takes_nothing_back(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Its slave may act, and have handed the message to another group."""
+    """The slave may be acting, and may have passed the message to another broker group."""
     await peer.send(b"first")
     _, handle = await put_for_one_second(broker, peer, ("T", b"later"))
     role = broker.services.role
@@ -218,7 +225,9 @@ async def test_a_master_without_the_right_to_lead_takes_nothing_back(
 async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """The timer log is made anew behind the message's move to the young end of the log: it comes once."""
+    """The timer log is rebuilt after the message was stored again at the end of the log; it is delivered
+    once.
+    """
     await peer.send(b"first")
     assert await put(peer, b"far", 90_000) == ResponseCode.SUCCESS
     await asyncio.sleep(70)
@@ -233,9 +242,9 @@ async def test_a_long_wait_is_cut_at_the_same_place_by_whoever_reads_it(
 async def test_a_master_that_serves_does_not_deliver_what_a_slave_that_acted_tells(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """It noted what it was told, delivered the same again, and wrote its own progress over it.
+    """The master has to keep the slave's progress instead of delivering these messages and overwriting it.
 
-    The clock of the slave is ahead, so that the master is told before the time of the messages has come.
+    The slave's clock is ahead, so its progress reaches the master before the messages are due.
     """
     await peer.send(b"first")
     timers, store = broker.part(TimerService), broker.services.store

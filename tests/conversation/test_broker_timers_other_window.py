@@ -1,4 +1,4 @@
-"""Waiting timers that were cut into several waits with another roll window than that of now."""
+"""Waiting timers that were cut into several waits with another roll window than the current one."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def window_config(precision_ms: int, port: int) -> BrokerConfig:
 async def run(
     runtime: SimulatedRuntime, precision_ms: int, port: int, end: str = "stop"
 ) -> AsyncIterator[Peer]:
-    """One run of a broker in the folder; its window is 60 slots.
+    """Run a broker in the folder, with a window of 60 slots.
 
     Args:
-        port: another one for each run: a broker that has crashed listens on.
-        end: "stop", "crash", or "lost": it stops and its timer log is removed.
+        port: a new one for each run, since a crashed broker keeps its port.
+        end: "stop", "crash", or "lost", a stop after which the timer log is removed.
     """
     broker = Broker(runtime, window_config(precision_ms, port))
     await broker.start()
@@ -81,7 +81,9 @@ async def fill(peer: Peer) -> dict[bytes, int]:
 async def test_all_come_once_and_in_time_whatever_the_window_was(
     runtime: SimulatedRuntime, precisions: tuple[int, ...], pause_s: float, end: str
 ) -> None:
-    """By the window of now some counted as stored again that nobody had, others not though they were."""
+    """The current window does not tell which messages were stored again: a message cut by an earlier window
+    was, or was not.
+    """
     *before, last = precisions
     due: dict[bytes, int] = {}
     for number, precision in enumerate(before):
@@ -103,7 +105,9 @@ async def test_all_come_once_and_in_time_whatever_the_window_was(
 async def test_a_slave_with_another_window_loses_nothing(
     orbitmq_world: World, of_slave: str, of_master: str
 ) -> None:
-    """It acts, and the master comes again; what waits on in another group may come here, too."""
+    """The slave acts and the master returns; messages that wait in another broker group may be delivered here
+    too.
+    """
     world = orbitmq_world
     async with Watch(world):
         for name, precision in ((SLAVE, of_slave), (MASTER, of_master)):
@@ -138,7 +142,7 @@ async def test_a_slave_whose_window_changes_while_it_runs_loses_nothing(
 
 
 async def fill_orders(world: World) -> dict[bytes, int]:
-    """Timers at the master, by their bodies when they are due."""
+    """Send timers to the master; returns each body's due time."""
     for name in (MASTER, "broker-b"):
         world.brokers[name].services.topics.create_if_absent("orders", 1)
     await world.sleep(3)
@@ -153,7 +157,7 @@ async def fill_orders(world: World) -> dict[bytes, int]:
 
 
 async def comes_once_though_a_slave_acts(world: World, due: dict[bytes, int]) -> None:
-    """The master is away for a while; then exactly one broker has each message, once."""
+    """Stop the master for a while; afterwards exactly one broker has each message, once."""
     world.crash(MASTER)
     await world.sleep(12)
     await launch(world, MASTER)
@@ -166,7 +170,7 @@ async def comes_once_though_a_slave_acts(world: World, due: dict[bytes, int]) ->
 
 
 def live_config(hours: int, port: int) -> BrokerConfig:
-    """Its window is 12 s, or with ``fileReservedTime=0`` the shortest one, which is 6 s."""
+    """Settings with a window of 12 s, or with ``fileReservedTime=0`` the shortest one, 6 s."""
     return replace(window_config(SHORT, port), timer_roll_window_slots=120, file_reserved_time_hours=hours)
 
 
@@ -176,10 +180,10 @@ def live_config(hours: int, port: int) -> BrokerConfig:
 async def test_all_come_once_and_in_time_though_the_window_changes_while_the_broker_runs(
     runtime: SimulatedRuntime, hours: tuple[int, int, int], at_s: float, end: str
 ) -> None:
-    """The next start mistook messages cut by the old window for messages that had been stored again.
+    """The next start must not mistake messages cut by the old window for messages that were stored again.
 
     Args:
-        hours: ``fileReservedTime`` of the first run, that of a change in it, and that of the second run.
+        hours: ``fileReservedTime`` of the first run, its change during that run, and that of the second run.
     """
     first, changed, second = hours
     broker = Broker(runtime, live_config(first, 10911))
@@ -214,7 +218,9 @@ async def test_all_come_once_and_in_time_though_the_window_changes_while_the_bro
 async def test_a_log_file_is_kept_while_a_timer_in_it_waits(
     runtime: SimulatedRuntime, role: Role, restarts: bool
 ) -> None:
-    """``fileReservedTime`` was longer when the timer was stored, and so was the wait that it began."""
+    """With the longer ``fileReservedTime`` at its start, the message's wait is longer than the new setting
+    keeps files.
+    """
     config = replace(live_config(72, 10911), mapped_file_size_commit_log=1 << 16)
     broker = Broker(runtime, config)
     await broker.start()

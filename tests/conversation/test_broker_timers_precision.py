@@ -1,4 +1,4 @@
-"""Waiting timers whose slots were chosen with another timerPrecisionMs than that of now."""
+"""Waiting timers whose slots were chosen with another timerPrecisionMs than the current one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER_GROUP = "broker-b"
 
 
 class Peer(BrokerPeer):
-    """Sends timers to topic T, and reads what was delivered."""
+    """A client that sends timers to topic T, and reads the delivered messages."""
 
     async def put(self, at_ms: int, name: str) -> str:
         """Send a message for a time; returns the handle to recall it with."""
@@ -62,11 +62,11 @@ class Peer(BrokerPeer):
 async def run(
     runtime: SimulatedRuntime, precision_ms: int, port: int, keep: Keep | None = None
 ) -> AsyncIterator[Peer]:
-    """One run of a broker in the folder, with a precision of its own.
+    """Run a broker in the folder with this precision.
 
     Args:
-        port: another one for each run: a broker that has crashed listens on.
-        keep: of its power cut at the end; ``None``: it stops.
+        port: a new one for each run, since a crashed broker keeps its port.
+        keep: what a power cut at the end leaves of the last writes; ``None`` for a clean stop.
     """
     config = broker_config(listen_port=port, timer_precision_ms=precision_ms, recall_message_enable=True)
     broker = Broker(runtime, config)
@@ -80,7 +80,7 @@ async def run(
 
 
 def off_by(found: list[Record], due: dict[bytes, int]) -> list[int]:
-    """How late each was delivered."""
+    """By how many milliseconds each message was delivered late."""
     return [record.store_timestamp - due[record.body] for record in found]
 
 
@@ -91,7 +91,9 @@ def off_by(found: list[Record], due: dict[bytes, int]) -> list[int]:
 async def test_all_come_once_and_in_their_millisecond(
     runtime: SimulatedRuntime, precisions: tuple[int, ...], keep: Keep | None
 ) -> None:
-    """A slot of now may hold several of then: only the last of them was found, or all were early."""
+    """A slot of the current precision may hold several of the earlier one: no message may be lost or
+    early.
+    """
     *before, last = precisions
     due: dict[bytes, int] = {}
     for number, precision in enumerate(before):
@@ -116,7 +118,9 @@ async def test_all_come_once_and_in_their_millisecond(
 async def test_a_recall_finds_its_message_and_counts_until_that_is_due(
     runtime: SimulatedRuntime, precisions: tuple[int, int, int]
 ) -> None:
-    """Sent, recalled and due with these precisions, so that the two may have different slots."""
+    """The message is sent, recalled and due with these precisions, so it and its recall may have different
+    slots.
+    """
     sent_with, recalled_with, due_with = precisions
     second = runtime.clock.now_ms() // 1000 * 1000 + 10_000
     async with run(runtime, sent_with, 10911) as peer:
@@ -145,7 +149,7 @@ async def test_units_of_a_java_broker_are_not_early_whatever_its_precision_was(
         found = await peer.delivered()
         assert Counter(record.body for record in found) == Counter(due.keys())
         assert min(off_by(found, due)) >= 0
-    # Nothing of the second of the stop comes again.
+    # No message of the second of the stop is delivered again.
     async with run(runtime, of_ours, 10931) as peer:
         await asyncio.sleep(5)
         assert len(await peer.delivered()) == COUNT
@@ -156,7 +160,9 @@ async def test_units_of_a_java_broker_are_not_early_whatever_its_precision_was(
 async def test_brokers_of_one_name_may_differ_for_a_while(
     orbitmq_world: World, of_slave: str, of_master: str
 ) -> None:
-    """The slave acts in between: it delivered early, and the master once more in time."""
+    """The slave acts in between: neither may it deliver early, nor the master deliver the message again in
+    time.
+    """
     world = orbitmq_world
     async with Watch(world):
         for name, precision in ((SLAVE, of_slave), (MASTER, of_master)):

@@ -1,4 +1,4 @@
-"""Timers that wait longer than one roll window: they come in their millisecond all the same."""
+"""Timers that wait longer than one roll window are delivered in their millisecond, too."""
 
 from __future__ import annotations
 

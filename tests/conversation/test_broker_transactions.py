@@ -46,7 +46,7 @@ class Half:
 
 
 class TransactionPeer(BrokerPeer):
-    """A producer of transactions; ``checks`` are the questions that the broker has asked."""
+    """A producer of transactions; ``checks`` are the checks that the broker has sent to it."""
 
     def __init__(self, broker: Broker, group: str = "pg") -> None:
         super().__init__(broker.runtime)
@@ -173,7 +173,7 @@ async def test_without_transactions_nobody_commits_offsets_for_them(
     offsets = broker.services.offsets
     await asyncio.sleep(120)
     assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
-    # An unfinished transaction moves no progress either.
+    # An open transaction keeps its broker from committing progress, too.
     half = await peer.prepare()
     await asyncio.sleep(5)
     assert offsets.topics_of("CID_RMQ_SYS_TRANS") == set()
@@ -232,7 +232,7 @@ async def test_an_end_that_does_not_fit_is_refused(
 async def test_a_commit_that_waits_too_long_for_the_disk_is_a_success_other_than_a_send(
     broker: Broker, peer: TransactionPeer
 ) -> None:
-    # EndTransactionProcessor.sendFinalMessage: the message is written, and the transaction has ended.
+    # As in EndTransactionProcessor.sendFinalMessage, the message is written and the transaction has ended.
     half = await peer.prepare()
     hang(broker.runtime)
     loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ async def test_a_commit_that_waits_too_long_for_the_disk_is_a_success_other_than
 async def test_an_end_is_answered_when_its_mark_is_on_the_device(
     broker: Broker, peer: TransactionPeer, state: int
 ) -> None:
-    """Also when another message began the write batch before, so that the mark comes into the next batch."""
+    """This also holds if another message began the write batch, so that the mark gets into the next one."""
     broker.runtime.threads.max_delay_s = 0.05  # type: ignore[attr-defined]
     store = broker.services.store
     await peer.sent(b"x")
@@ -293,7 +293,7 @@ async def test_an_undecided_producer_changes_nothing(broker: Broker, peer: Trans
     await peer.end(half, UNKNOWN)
     await asyncio.sleep(10)
     assert len(peer.checks) == 1
-    assert marks(broker) == [0]  # of the message that its copy replaced
+    assert marks(broker) == [0]  # the mark of the half message that a copy has replaced
     assert stored(broker, "Orders", 2) == []
 
 
@@ -493,7 +493,9 @@ async def test_a_long_immunity_does_not_hold_up_the_progress(broker: Broker, pee
 
 
 async def test_each_check_asks_another_producer(broker: Broker, peer: TransactionPeer) -> None:
-    """Also when a round number of transactions is open, and the connection of one producer ends."""
+    """A round number of open transactions must not give each the same producer again; one producer leaves
+    later.
+    """
     async with TransactionPeer(broker) as other:
         for number in range(2):
             await peer.prepare(b"%d" % number)
@@ -547,7 +549,7 @@ def test_a_restart_knows_what_is_open_and_what_has_ended() -> None:
 @pytest.mark.behaviour("TX-09")
 @pytest.mark.parametrize("open_ones", [(), (1,), (2, 4)])
 def test_a_half_progress_that_goes_back_alone_reopens_nothing(open_ones: tuple[int, ...]) -> None:
-    """Seed 7184: of a slave that was behind and acted came an older one, and none of the marks."""
+    """Seed 7184: a slave that is behind and acted passes on an older half progress, and none of the marks."""
 
     async def first(broker: Broker, peer: TransactionPeer) -> None:
         halves = [await peer.prepare(b"%d" % n) for n in range(5)]
@@ -578,7 +580,7 @@ async def test_halves_are_open_again_whose_marks_are_about_to_be_cut_off(
         await peer.end(halves[number], COMMIT)
         await asyncio.sleep(0.1)
     services = broker.services
-    # One that names nothing, as of a broker that failed while it wrote.
+    # A mark without an offset is left by a broker that fails while it writes.
     services.append.put_many([NewMessage(OP, 0, b"", b"")])
     services.append.write()
     await services.store.flush()
@@ -609,7 +611,7 @@ def test_a_restart_knows_how_often_was_asked_and_which_copy_is_open() -> None:
 
 @pytest.mark.behaviour("TX-13")
 def test_a_copy_whose_original_has_no_mark_is_checked_alone() -> None:
-    """A loss of power cut the log between the copy of a half message and the mark of its original."""
+    """A power loss cuts the log between the copy of a half message and the mark of its original."""
 
     async def first(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"once")
@@ -626,7 +628,7 @@ def test_a_copy_whose_original_has_no_mark_is_checked_alone() -> None:
         await asyncio.sleep(100)
         assert len(peer.checks) == 1
         assert [record.body for record in stored(broker, "Orders", 2)] == [b"once"]
-        # The original has a mark, and the copy, and what the check made of it.
+        # The original, its copy, and the copy that the check made have a mark each.
         assert sorted(marks(broker)) == [0, 1, 2]
 
     in_two_lives(first, second)

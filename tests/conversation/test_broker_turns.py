@@ -1,4 +1,4 @@
-"""Long loops over data give way: a new leader goes on answering, and keeps its lease."""
+"""Long loops over data yield: a new leader keeps answering, and keeps its lease."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.errors import RemotingError
 from orbitmq.wire.headers.transaction import EndTransactionRequest
 
-# How many records may be read, or changes made, in one turn of the event loop: 2 or 3 ms.
+# The largest number of records read, or changes made, in one turn of the event loop: 2 or 3 ms.
 AT_ONCE = 300
 MANY = 3000
 
@@ -71,7 +71,9 @@ async def lead_anew(broker: Broker) -> None:
 async def test_a_new_leader_reads_redeliveries_in_slices(
     broker: Broker, peer: BrokerPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One delivery was refused for hours, so the search reads all redeliveries since then and finds it."""
+    """One redelivery has been refused for hours, so the search reads all redeliveries since then to
+    find it.
+    """
     await peer.sent(b"one")
     await peer.sent(b"two")
     assert (await pop(peer, invisible_time=1000)).bodies == [b"one", b"two"]
@@ -110,7 +112,7 @@ async def test_a_new_leader_reads_redeliveries_in_slices(
 async def test_a_new_leader_looks_at_overdue_deliveries_in_slices(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, groups: int
 ) -> None:
-    """Commits of one group, or one commit of each of many groups."""
+    """The overdue deliveries are the commits of one group, or one commit of each of many groups."""
     await put(broker, "T", MANY, lambda _: (b"one", {}))
     state = broker.part(PopRevive).state
     await broker.change_role(Role.SLAVE)
@@ -137,7 +139,7 @@ async def test_a_group_that_pulls_from_now_on_gets_what_waits_for_pops_in_slices
     await peer.ok(RequestCode.SET_MESSAGE_REQUEST_MODE, mode.encode())
     for _ in range(3):
         await asyncio.sleep(0)
-    # Messages left when the broker loses the lead are handed on when it leads again.
+    # Messages that remain when the broker loses the lead are delivered when it leads again.
     await lead_anew(broker)
     await asyncio.sleep(10)
     assert turns.total >= MANY // 10

@@ -1,4 +1,4 @@
-"""Clients whose certificate is their user: at the broker's ports, the name server and over gRPC."""
+"""Clients whose user is named by their certificate: at the broker's ports, the name server and over gRPC."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Cluster:
         self._made: dict[str, Made] = {}
 
     def tls(self, name: str, hosts: Sequence[str] | None = None) -> Tls:
-        """What a client with a certificate of this common name, and these alternative names, needs."""
+        """The TLS settings of a client with a certificate of this common name, and these alternative
+        names.
+        """
         if name not in self._made:
             own = [name] if self._part == "san" else []
             self._made[name] = self._authority.issue(name, own if hosts is None else hosts)
@@ -97,7 +99,7 @@ async def cluster(runtime: SimulatedRuntime, folder: Path, part: str = "cn") -> 
         "tls.server.trustCertPath": "/tls/ca.pem",
         "tls.server.clientCertificateUser": part,
         "tls.enable": "true",
-        # Read from the disk of this machine, as the files of clients are.
+        # This file is read from the real disk, like the clients' files.
         "tls.client.trustCertPath": authority.ca,
         "tls.client.certPath": made.cert,
         "tls.client.keyPath": made.key,
@@ -225,7 +227,7 @@ async def test_a_long_first_frame_needs_a_certificate_of_a_user(
 @pytest.mark.parametrize("port", [MAIN, GRPC])
 async def test_grpc_clients(runtime: SimulatedRuntime, tmp_path: Path, port: int) -> None:
     async with cluster(runtime, tmp_path) as found:
-        # Python's client always sends the header, with an empty key if it has none.
+        # gRPC's Python client sends the header always, with an empty key if it has none.
         for headers in ({}, signed("", ""), signed("app", "app-secret-1")):
             async with found.rpc("app", port, headers) as client:
                 assert (await client.route("orders")).status.code == Code.OK
@@ -259,7 +261,7 @@ async def test_the_alternative_name_may_be_the_user(runtime: SimulatedRuntime, t
         return (await found.ask(name, command)).remark
 
     async with cluster(runtime, tmp_path) as found:
-        # The common name counts, whatever else there is.
+        # The common name counts, whatever other names the certificate has.
         assert await asked(found, "app", "root", "10.0.0.1") is None
     async with cluster(runtime, tmp_path / "san", part="san") as found:
         assert await asked(found, "first", "app", "10.0.0.1") is None

@@ -17,7 +17,7 @@ QUEUE = MessageQueue("t", "a", 0)
 
 
 def assigned_of(world: Any, **options: Any) -> PullConsumer:
-    """A consumer that commits only by hand."""
+    """A consumer that commits only when the test calls ``commit``."""
     options.setdefault("auto_commit", False)
     return PullConsumer("ag", name_servers=world.name_servers, runtime=world.runtime, **options)
 
@@ -96,7 +96,9 @@ async def test_a_new_message_wakes_a_waiting_poll(world: Any) -> None:
 
 @pytest.mark.behaviour("CR-23")
 async def test_a_place_outside_a_queue_is_told_and_left(world: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The position, and what was committed, stayed behind the end: what came there next was skipped."""
+    """The position and the committed offset must not stay behind the end, where they would skip new
+    messages.
+    """
     world.topics["t"] = {"a": 1}
     broker, queue = world.brokers["a"], MessageQueue("t", "a", 0)
     for number in range(3):
@@ -111,7 +113,7 @@ async def test_a_place_outside_a_queue_is_told_and_left(world: Any, caplog: pyte
         assert "offset 9 is outside 0 to 3, going on at 3" in caplog.text
         await consumer.commit()
         assert await consumer.committed(queue) == 3
-        # Named twice it began anew at the committed offset.
+        # A queue that is listed twice keeps its position.
         await consumer.seek(queue, 1)
         consumer.assign([queue, queue])
         assert await consumer.position(queue) == 1
@@ -202,7 +204,7 @@ async def test_another_filter_looks_again_at_what_the_one_before_left_out(world:
 
 @pytest.mark.behaviour("SH-08")
 async def test_the_filter_goes_with_each_pull_and_the_group_has_no_retries(world: Any) -> None:
-    """Other members of the group may have other filters, and none of them reads these queues' retries."""
+    """Other members of the group may use other filters, and no member reads the retries of these queues."""
     broker = filled(world)
     world.topics["%RETRY%ag"] = {"a": 1}
     async with assigned_of(world) as consumer:
@@ -296,7 +298,7 @@ async def test_an_expression_that_no_broker_takes_is_raised_by_the_poll(world: A
 
 
 async def test_a_member_that_only_asks_takes_no_queue_of_its_group(world: Any) -> None:
-    """It neither subscribes nor assigns: it reads and sets the group's offsets."""
+    """The member neither subscribes nor assigns; it reads and commits offsets of the group."""
     broker = filled(world)
     async with assigned_of(world) as consumer:
         await consumer.commit({QUEUE: 7})

@@ -1,4 +1,4 @@
-"""What a program hears of its queues, and waits for before it goes on: on_assigned, on_revoked, flush."""
+"""Notices of a program's queues, and the waits that it can make: on_assigned, on_revoked, flush."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_flush_waits_for_all_that_was_sent_before(
     world = orbitmq_world
     begin = world.clock.monotonic()
     async with world.producer(**options) as producer:
-        await producer.flush()  # nothing to wait for
+        await producer.flush()  # no send is under way
         results = [producer.submit(Message(TOPIC, b"%d" % number)) for number in range(20)]
         waiting = asyncio.create_task(producer.send(Message(TOPIC, b"awaited")))
         await asyncio.sleep(0)

@@ -1,4 +1,6 @@
-"""Sends with a callback: where they do as Java's asynchronous ones, and where better on purpose."""
+"""Sends with a callback: where they behave like Java's asynchronous ones, and where they are better on
+purpose.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 
 
 class Heard:
-    """A callback that remembers."""
+    """A callback that keeps its results."""
 
     def __init__(self) -> None:
         self.results: list[SendResult] = []
@@ -80,7 +82,7 @@ async def test_a_callback_that_fails_harms_nobody(world: Any, caplog: Any) -> No
 @pytest.mark.scripted("a", "b")
 async def test_after_a_transport_error_another_broker_gets_it_under_a_queue_of_its_own(world: Any) -> None:
     async with producer_of(world) as producer:
-        # Java keeps the queue id of the first try, which may be one that the other broker does not have.
+        # Java keeps the queue id of the first try, which the other broker may not have.
         world.topics["t"] = {"a": 8, "b": 1}
         await world.brokers["a"].stop()
         heard = Heard()
@@ -93,7 +95,9 @@ async def test_after_a_transport_error_another_broker_gets_it_under_a_queue_of_i
 @pytest.mark.behaviour("AS-04")
 @pytest.mark.scripted("a", "b")
 async def test_an_answer_with_an_error_code_is_tried_elsewhere_too(world: Any) -> None:
-    """Java gives up here: its two ways of sending differ. Ours are one, so that a callback loses nothing."""
+    """Java's asynchronous sends give up here, its others do not. OrbitMQ's retry alike, so a callback loses
+    nothing.
+    """
 
     async with producer_of(world) as producer:
         world.topics["t"] = {"a": 1, "b": 1}
@@ -195,7 +199,7 @@ async def test_submitted_sends_are_noted_in_the_fault_table(world: Any) -> None:
 
 @pytest.mark.behaviour("SK-17")
 async def test_the_after_hook_runs_once_for_a_try_with_its_result(world: Any) -> None:
-    """Java's runs a second time, the first time without a result; ours when there is something to tell."""
+    """Java runs the hook twice, the first time without a result; OrbitMQ runs it once the result is known."""
 
     seen: list[SendContext] = []
 
@@ -218,7 +222,7 @@ async def test_a_message_waits_for_storage_without_saying_so(world: Any) -> None
         assert message.wait_stored
         await producer.send(message)
         (command,) = world.brokers["a"].requests(SEND)
-        # Java writes WAIT=true here, 10 bytes that mean what their absence means.
+        # Java writes WAIT=true here, 10 bytes with the same meaning as their absence.
         assert "WAIT" not in parse_properties(command.ext["i"])
         assert Message("t", b"x", properties={"WAIT": "true"}).wait_stored
         assert not Message("t", b"x", properties={"WAIT": "false"}).wait_stored

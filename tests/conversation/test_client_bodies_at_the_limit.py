@@ -1,4 +1,4 @@
-"""Bodies of exactly the limit: a body that compression would make longer is sent as it is."""
+"""Bodies of exactly the limit: a body that compression would make longer is sent uncompressed."""
 
 from __future__ import annotations
 

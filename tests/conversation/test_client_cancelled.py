@@ -1,4 +1,4 @@
-"""Who works on messages is stopped in the middle: nothing stays half settled, and no queue stands still."""
+"""Tasks that process messages are cancelled midway: no message stays half settled, and no queue stops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def looped_in_batches(consumer: Consumer, got: list[bytes]) -> None:
 async def test_what_is_sent_back_when_its_run_is_cancelled_is_sent_back_to_the_end(
     world: Any, work: Work, ordered: bool
 ) -> None:
-    """It stayed with the user's code for ever: the offset stood still, and in order the queue."""
+    """Otherwise the message is held for ever, which stops the offset, and in order the whole queue."""
     broker = filled(world, 3)
     takes_back_slowly(world, broker)
     got: list[bytes] = []
@@ -85,7 +85,7 @@ async def test_what_is_sent_back_when_its_run_is_cancelled_is_sent_back_to_the_e
 
 @pytest.mark.behaviour("CR-13")
 async def test_a_poll_that_is_cancelled_finishes_what_the_one_before_gave(world: Any) -> None:
-    """The handled ones beside the one that went back were sent back too, a quarter of an hour later."""
+    """The handled messages beside the returned one must not be sent back a quarter of an hour later."""
     broker = filled(world, 4)
     takes_back_slowly(world, broker)
     async with pull_consumer(world) as consumer:
@@ -103,7 +103,7 @@ async def test_a_poll_that_is_cancelled_finishes_what_the_one_before_gave(world:
 
 
 async def test_polls_at_the_same_time_are_finished_by_the_next_one(world: Any) -> None:
-    """Only those of one of them were: the others were sent back, though they were done."""
+    """The next poll settles the messages of all of them, not those of one."""
     broker = filled(world, 0)
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")
@@ -124,7 +124,9 @@ async def test_polls_at_the_same_time_are_finished_by_the_next_one(world: Any) -
 async def test_in_order_a_message_of_a_loop_that_was_left_comes_again_after_the_consume_timeout(
     world: Any,
 ) -> None:
-    """Nobody had it, and its queue waited for it until the consumer closed."""
+    """No code holds the message any more; without the timeout its queue would wait until the consumer
+    closes.
+    """
     filled(world, 3)
     got: list[bytes] = []
     async with consumer_of(world, ordered=True, consume_timeout=60) as consumer:
@@ -144,7 +146,7 @@ async def test_in_order_a_message_of_a_loop_that_was_left_comes_again_after_the_
 @pytest.mark.behaviour("SH-05")
 @pytest.mark.parametrize("work", [looped, looped_in_batches])
 async def test_a_loop_that_waits_for_a_broker_ends_when_its_consumer_closes(world: Any, work: Work) -> None:
-    """The loop's task was cancelled, though nobody had cancelled it."""
+    """The loop ends without an exception: its task was not cancelled by the caller."""
     broker = filled(world, 1)
 
     async def never(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""Closing: it is done to its end, whoever calls it and whoever stops waiting."""
+"""Closing runs to its end, whichever caller starts it and whichever stops waiting for it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_closing_again_waits_for_the_closing_that_was_cancelled(
         async with asyncio.timeout(0.1):
             await client.close()
     await asyncio.gather(client.close(), client.close())
-    # The broker that never answers has 1 s.
+    # The broker that never responds gets 1 s.
     assert clock.monotonic() - begun == pytest.approx(1, abs=0.2)
     assert len(told) == 1
     assert client._client._closed
@@ -144,7 +144,7 @@ async def test_a_close_that_is_cancelled_at_once_closes_all_the_same(world: Any)
 async def test_a_consumer_that_is_stopped_while_it_starts_is_no_member(
     world: Any, kind: str, how: str
 ) -> None:
-    """It kept its share of the queues without reading them, as long as its client was in use."""
+    """Otherwise it would hold its share of the queues unread for as long as its shared client runs."""
     world.topics["t"] = {"a": 1}
     world.brokers["a"].script = lambda command: (
         never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"
@@ -171,7 +171,7 @@ async def test_a_consumer_that_is_stopped_while_it_starts_is_no_member(
 
 @pytest.mark.behaviour("SH-05")
 async def test_brokers_that_another_group_has_yet_to_be_told_to_hear_of_a_close(world: Any) -> None:
-    """They kept the member for two minutes, and its queues were read by nobody."""
+    """Otherwise brokers keep the member for two minutes, and its queues stay unread."""
     world.topics["t"] = {"a": 1}
     shared = ClientInstance(world.runtime, world.name_servers)
     leaving, coming = Consumer("g", client=shared), Consumer("other", client=shared)
@@ -187,7 +187,7 @@ async def test_brokers_that_another_group_has_yet_to_be_told_to_hear_of_a_close(
 
 @pytest.mark.behaviour("SH-05")
 async def test_an_acknowledgement_that_a_close_gives_up_is_told(orbitmq_world: World) -> None:
-    """Who waited for it waited for ever."""
+    """Otherwise the caller of the acknowledgement waits for ever."""
     world = orbitmq_world
     await four_queues(world)
     await send(world, 1)
@@ -206,7 +206,7 @@ async def test_an_acknowledgement_that_a_close_gives_up_is_told(orbitmq_world: W
 @pytest.mark.behaviour("SH-05")
 @pytest.mark.parametrize("topics", [1, 2])
 async def test_a_request_for_messages_ends_with_its_consumer(orbitmq_world: World, topics: int) -> None:
-    """It asked on until its deadline."""
+    """The receive must not continue until its own deadline."""
     world = orbitmq_world
     async with world.admin() as admin:
         for number in range(topics):
@@ -225,7 +225,7 @@ async def test_a_request_for_messages_ends_with_its_consumer(orbitmq_world: Worl
 @pytest.mark.behaviour("SH-05")
 @pytest.mark.parametrize("kind", ["run", "poll", "receive", "subscribe"])
 async def test_who_waits_for_the_check_of_a_filter_hears_of_the_close(world: Any, kind: str) -> None:
-    """It was cancelled, though nobody had cancelled it."""
+    """The waiting call raises ClientStateError instead of being cancelled."""
     world.topics["t"] = {"a": 1}
     world.brokers["a"].script = lambda command: (
         never(command) if command.code == RequestCode.CHECK_CLIENT_CONFIG else "default"

@@ -44,7 +44,7 @@ def refuse_commits(broker: Any) -> None:
 
 @asynccontextmanager
 async def pulled(world: Any, **options: Any) -> AsyncIterator[Any]:
-    """A pull consumer that polled five messages."""
+    """A pull consumer that has polled five messages."""
     consumer = PullConsumer(
         "cg",
         name_servers=world.name_servers,
@@ -60,7 +60,7 @@ async def pulled(world: Any, **options: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def pushed(world: Any, **options: Any) -> AsyncIterator[Any]:
-    """A push consumer that handled five messages."""
+    """A push consumer that has handled five messages."""
     async with consumer_of(world, **options) as consumer:
         consumer.subscribe("t")
         handled = 0
@@ -74,7 +74,7 @@ async def pushed(world: Any, **options: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def assigned(world: Any) -> AsyncIterator[Any]:
-    """A pull consumer that read five messages of an assigned queue."""
+    """A pull consumer that has read five messages of an assigned queue."""
     options: dict[str, Any] = {"name_servers": world.name_servers, "runtime": world.runtime}
     async with PullConsumer("cg", auto_commit=False, **options) as consumer:
         consumer.assign([QUEUE])

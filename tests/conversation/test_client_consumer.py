@@ -22,7 +22,7 @@ from orbitmq.wire.command import Command
 
 
 class Collector:
-    """A listener that remembers, and fails as told."""
+    """A listener that keeps its messages, and fails for those for which ``fail`` is true."""
 
     def __init__(self, fail: Any = lambda message: False) -> None:
         self.got: list[ReceivedMessage] = []
@@ -249,7 +249,9 @@ async def test_a_message_that_cannot_be_sent_back_goes_to_the_retry_topic(world:
 
 @pytest.mark.behaviour("CR-20")
 async def test_what_is_sent_anew_waits_until_it_is_stored(world: Any) -> None:
-    """A broker wrote WAIT=false when it took the message back the first time; now it refuses."""
+    """The message has WAIT=false from the first time that a broker took it back; this time the broker
+    refuses.
+    """
     world.topics["%RETRY%cg"] = {"a": 1}
     broker = world.brokers["a"]
     broker.script = lambda command: (
@@ -304,7 +306,7 @@ async def test_messages_come_back_through_the_retry_topic_under_their_own_name(w
         (data,) = world.brokers["a"].heartbeats.values()
         wanted = {s.topic: s.sub_string for s in data.consumer_data_set[0].subscription_data_set}
         assert wanted == {"t": "*", "%RETRY%cg": "*"}
-        # The retry topic appears later, as a broker makes it; it is found within about a second.
+        # The retry topic appears later, when a broker creates it, and is found within about a second.
         world.topics["%RETRY%cg"] = {"a": 1}
         world.brokers["a"].store("%RETRY%cg", b"x", properties=encode_properties({"RETRY_TOPIC": "t"}))
         assert await until(world, lambda: seen.got) < 1.5
@@ -469,7 +471,7 @@ async def test_a_broker_that_comes_back_goes_on_being_read(world: Any) -> None:
 async def test_a_failed_pull_gives_nothing_again_that_is_held_or_in_hand(
     world: Any, ordered: bool, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the next requests fail: messages that were pulled before stay, once each."""
+    """Only later requests fail: messages that were pulled before are kept, once each."""
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
     for number in range(40):

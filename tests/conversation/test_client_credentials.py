@@ -1,4 +1,4 @@
-"""Clients whose cluster asks for signed requests: a gate before every server checks each signature."""
+"""Clients whose cluster requires signed requests: a gate before each server checks the signatures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gate() -> Gate:
 def secured(
     request: pytest.FixtureRequest, gate: Gate, orbitmq_runtime: SimulatedRuntime, orbitmq_loop: SimulatedLoop
 ) -> World:
-    """A cluster behind the gate with the topic "orders"; a parameter has its options."""
+    """A cluster behind the gate with the topic "orders"; a parameter sets its options."""
     return orbitmq_loop.enter(running(gated(orbitmq_runtime, gate, **getattr(request, "param", {})), gate))
 
 
@@ -79,7 +79,7 @@ async def gathered(items: AsyncIterator[ReceivedMessage]) -> list[bytes]:
 @pytest.mark.behaviour("AU-01")
 @pytest.mark.parametrize("secured", [{"settings": QUICK_CHECKS}], indirect=True)
 async def test_every_request_of_every_kind_of_client_is_signed(secured: World, gate: Gate) -> None:
-    """Also one-way requests, heartbeats, traces, replies and what a client sends while it closes."""
+    """That includes one-way requests, heartbeats, traces, replies and the requests of closing."""
     seen: list[bytes] = []
     asked: list[str] = []
 
@@ -336,7 +336,7 @@ async def test_credentials_belong_to_the_connections(runtime: SimulatedRuntime) 
 @pytest.mark.behaviour("AU-05")
 @pytest.mark.parametrize("secured", [{"brokers": 2}], indirect=True)
 async def test_a_broker_that_is_closed_to_writes_still_leads_to_another_one(secured: World) -> None:
-    """Code 16 as well, and nothing of this client."""
+    """This refusal also has code 16, but does not concern the client's rights."""
     async with admin(secured, ROOT) as client:
         brokers = [one.address for one in await client.brokers.list()]
         assert len(brokers) == 2
@@ -348,7 +348,7 @@ async def test_a_broker_that_is_closed_to_writes_still_leads_to_another_one(secu
 
 @pytest.mark.behaviour("AU-09")
 async def test_who_may_consume_needs_not_ask_where_a_queue_begins(world: ClientWorld) -> None:
-    """As the rules of ACL 2.0: GET_MIN_OFFSET wants Get, of the retry topic too."""
+    """In the rules of ACL 2.0, GET_MIN_OFFSET needs the right Get, for the retry topic too."""
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
     for body in (b"one", b"two"):

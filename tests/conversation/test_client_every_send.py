@@ -63,7 +63,7 @@ def every_producer(world: Any, **options: Any) -> TransactionProducer:
 
 
 def properties_sent(world: Any) -> list[dict[str, str]]:
-    """The topic and body of each message that the broker got."""
+    """The topic and body of each message that the brokers received."""
     broker = world.brokers["a"]
     found = [parse_properties(command.ext["i"]) for command in broker.requests(SEND)]
     for command in broker.requests(BATCH):
@@ -75,7 +75,7 @@ def properties_sent(world: Any) -> list[dict[str, str]]:
 @pytest.mark.parametrize("way", EVERY)
 @pytest.mark.parametrize("namespace", ["", "ns"])
 async def test_every_kind_of_send_passes_the_middleware(world: Any, way: Send, namespace: str) -> None:
-    """Before, batches and one-way sends passed no middleware."""
+    """Batches and one-way sends pass the middleware too."""
     given: list[Any] = []
 
     async def around(message: Any, go_on: Any) -> Any:
@@ -147,7 +147,7 @@ class Watch(SendHook):
 @pytest.mark.behaviour("SK-21")
 @pytest.mark.parametrize("way", EVERY)
 async def test_every_kind_of_send_is_seen_and_may_be_forbidden_by_hooks(world: Any, way: Send) -> None:
-    """Before, a one-way send passed no hook, so that no hook could forbid it."""
+    """A one-way send passes the hooks too, so that a hook can forbid it."""
     watch = Watch()
     async with every_producer(world, hooks=[watch]) as producer:
         await way(producer, Message("t", b"x"))
@@ -198,7 +198,7 @@ async def test_a_time_that_no_send_can_have_is_refused_by_every_kind_of_send(wor
 
 @pytest.mark.behaviour("AS-09")
 async def test_collected_batches_wait_for_room_like_other_sends(world: Any) -> None:
-    """Before, collected batches ignored ``max_in_flight``: 100 of them were under way at a time."""
+    """Collected batches obey ``max_in_flight`` too."""
     world.topics["t"] = {"a": 1}
     under_way = most = 0
 

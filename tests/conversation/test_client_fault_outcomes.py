@@ -1,4 +1,4 @@
-"""What each outcome of a try says about its broker, and to the hooks."""
+"""The effect of each outcome of a try on the fault record of its broker, and on the hooks."""
 
 from __future__ import annotations
 

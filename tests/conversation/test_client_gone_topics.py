@@ -1,4 +1,6 @@
-"""A broker says that it has no such topic, and has it again: what is the same topic is not read again."""
+"""A broker reports a topic as missing and then has it again: messages of the same topic are not read
+twice.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.behaviour("CR-25")
 
 
 def says_it_is_gone(broker: Any) -> list[bool]:
-    """The next pull is answered with TOPIC_NOT_EXIST once there is something in the list."""
+    """The next pull gets TOPIC_NOT_EXIST as soon as the list has an item."""
     gone: list[bool] = []
 
     def script(command: Command) -> Command | str:
@@ -146,7 +148,7 @@ async def sent(world: World, bodies: Iterable[bytes]) -> None:
 async def test_a_member_that_has_seen_no_message_reads_a_topic_made_again(
     orbitmq_world: World, broadcast: bool, fresh: int
 ) -> None:
-    """It began behind the last message of the old topic, so that it knows the time of none."""
+    """The member begins behind the last message of the old topic, so it knows no message's time."""
     world = orbitmq_world
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)
@@ -187,7 +189,7 @@ async def test_a_connected_member_needs_no_pause_before_the_topic_is_made_again(
 
 
 async def test_a_topic_made_again_is_read_on_where_another_member_has_come_to(orbitmq_world: World) -> None:
-    """Another member may have had the queue before this one sees that the topic is there again."""
+    """Another member may have had the queue before this one sees the topic again."""
     world = orbitmq_world
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)

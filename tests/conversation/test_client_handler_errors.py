@@ -1,4 +1,4 @@
-"""What an operator reads about a handler that failed: one line, and the traceback of the user's code."""
+"""The report on a failed handler: one line, and the traceback of the user's code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers in every shape: batches, by topic, paused; and the limits of what a consumer holds."""
+"""Handlers in every shape: batches, by topic, paused; and the limits of a consumer's held messages."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_message_goes_to_the_handler_of_its_subscription(world: Any, bat
 async def test_a_handler_that_is_registered_while_the_others_run_counts(
     world: Any, batch: int | None
 ) -> None:
-    """Its messages failed, 16 times, for want of a handler."""
+    """Without this the messages of its topic would fail, 16 times, for lack of a handler."""
     world.topics |= {"t": {"a": 1}, "u": {"a": 1}}
     for topic in ("t", "u"):
         world.brokers["a"].store(topic, topic.encode())
@@ -211,7 +211,7 @@ async def test_a_handler_that_is_registered_while_the_others_run_counts(
 
 @pytest.mark.behaviour("CR-29")
 async def test_a_topic_is_subscribed_to_when_its_handler_is_known(world: Any) -> None:
-    """Messages that came between subscription and handler were sent back, and came again 10 s later."""
+    """Messages that arrive between subscription and handler would be sent back and redelivered 10 s later."""
     world.topics |= {"t": {"a": 1}, "u": {"a": 1}}
     world.brokers["a"].store("u", b"u")
     got: list[object] = []
@@ -233,7 +233,9 @@ async def test_a_topic_is_subscribed_to_when_its_handler_is_known(world: Any) ->
 
 @pytest.mark.behaviour("CR-29")
 async def test_a_second_run_is_refused_until_the_first_has_ended(world: Any) -> None:
-    """Two runs shared the messages by chance, and an operator's message went to the later handler."""
+    """Two runs would share the messages at random, and an operator's message would go to the later
+    handler.
+    """
     filled(world, 4)
     got: list[ReceivedMessage] = []
 

@@ -1,4 +1,4 @@
-"""The name by which brokers know a client."""
+"""The client id by which brokers know a client."""
 
 from __future__ import annotations
 

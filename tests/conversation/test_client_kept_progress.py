@@ -1,4 +1,4 @@
-"""What a member has done while a broker was away counts when it is back, whatever is slow then."""
+"""Messages that a member settled while a broker was away stay settled when it returns, however slowly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.behaviour("CR-24"), pytest.mark.scripted("a", "b")]
 
 
 def shares(world: Any, has: Callable[[str], bool]) -> None:
-    """The brokers share the queues of those for which ``has`` is true."""
+    """Let brokers assign the queues of the broker names for which ``has`` is true."""
 
     def script(command: Command) -> Command | str:
         if command.code != RequestCode.QUERY_ASSIGNMENT:
@@ -57,7 +57,7 @@ async def test_though_the_broker_is_too_busy_to_say_where_the_queue_ends(world: 
 
 @pytest.mark.behaviour("MO-07")
 async def test_though_a_slave_that_is_behind_is_in_the_route_by_then(world: Any) -> None:
-    """In order who grants the lock says where the queue ends."""
+    """With ordered consumption, the end of the queue is that at the broker that grants the lock."""
     handler, broker = Busy(b"4"), world.brokers["b"]
     async with AsyncExitStack() as stack:
         async with progress_while_away(world, handler, ordered=True) as consumer:

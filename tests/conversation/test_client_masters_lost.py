@@ -1,4 +1,4 @@
-"""What clients do when a broker group has lost its master, with or without a slave in its place."""
+"""Clients of a broker group that has lost its master, with or without a slave in its place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITE_PULL = RequestCode.LITE_PULL_MESSAGE
 
 @asynccontextmanager
 async def slave_of(world: Any, name: str = "a", broker_id: int = 1) -> AsyncIterator[ScriptedBroker]:
-    """A slave beside the master; it takes the messages and offsets that the master has by now."""
+    """A slave beside the master, with the messages that the master has at this moment."""
     master = world.brokers[name]
     slave = ScriptedBroker(world, f"{name}-{broker_id}")
     slave.queues.update(master.queues)
@@ -39,7 +39,7 @@ async def slave_of(world: Any, name: str = "a", broker_id: int = 1) -> AsyncIter
 
 
 def master_is_lost(world: Any, slave: ScriptedBroker, name: str = "a", *, acting: bool = True) -> None:
-    """The name server's view: with an acting master the slave has id 0 and may not be written to (NR-08)."""
+    """Change the routes: an acting master is a slave with id 0 and without write permission (NR-08)."""
     world.members[name] = {0 if acting else 1: slave}
     if acting:
         world.perms[name] = 4
@@ -141,7 +141,7 @@ async def test_the_members_are_asked_for_at_the_master_else_at_a_slave(world: An
         async with running(consumer_of(world), listener):
             await until(world, lambda: got == [b"one"])
             assert not slave.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
-            # The slave knows the consumer from its heartbeat, though it was never asked for anything.
+            # The slave knows the consumer from its heartbeat, although the consumer has sent it no request.
             assert slave.requests(RequestCode.HEART_BEAT)
         await world.brokers["a"].stop()
         master_is_lost(world, slave, acting=False)
@@ -170,12 +170,12 @@ async def test_offsets_are_asked_for_and_committed_at_any_replica(world: Any) ->
         calls = BrokerCalls(consumer._client)
         assert (await calls.committed("cg", QUEUE)).offset == 7
         assert not slave.requests(RequestCode.QUERY_CONSUMER_OFFSET)
-        # Nobody is at the master's address: the slave of the same route answers.
+        # No broker is at the master's address, so the slave in the same route responds.
         await master.stop()
         assert (await calls.committed("cg", QUEUE)).offset == 5
         await calls.commit("cg", QUEUE, 6, wait=True)
         assert slave.offsets["cg", "t", 0] == 6
-        # Without a master in the route the slave is the first that is asked.
+        # If the route has no master, the slave gets the first request.
         master_is_lost(world, slave, acting=False)
         await asyncio.sleep(1)
         assert (await calls.committed("cg", QUEUE)).offset == 6
@@ -222,7 +222,7 @@ async def test_progress_goes_with_pulls_to_the_master_and_every_five_seconds(wor
 
 
 def suggesting(broker: ScriptedBroker, broker_id: int) -> None:
-    """Answers of pulls that find something name this member for the next one."""
+    """Pulls that find messages get a response that suggests this broker id for the next pull."""
     pull = broker._on_pull_message
 
     async def answer(connection: Any, command: Command) -> Command:
@@ -263,7 +263,7 @@ async def test_a_slave_that_is_not_there_is_replaced_by_the_next_else_by_any(
 
 
 def at_once(broker: ScriptedBroker, code: int, suggested: int = 0) -> None:
-    """Every pull is answered at once, without a message and at the same place."""
+    """Every pull gets a response at once, without a message and with an unchanged offset."""
 
     def answer(command: Command) -> Any:
         if command.code not in (PULL, LITE_PULL):
@@ -353,7 +353,9 @@ async def test_a_reader_does_not_wait_for_ever_for_the_messages_that_its_broker_
 async def test_a_pull_that_hangs_at_a_frozen_master_ends_when_the_route_has_changed(
     world: Any, told: bool
 ) -> None:
-    """The slave that takes over speaks to its consumers; without that the route is asked for in its time."""
+    """The acting slave notifies its consumers; without that notice the route is fetched at its usual
+    interval.
+    """
     world.topics["t"] = {"a": 1}
     master = world.brokers["a"]
     got: list[bytes] = []
@@ -396,7 +398,7 @@ async def test_a_consumer_that_starts_before_the_name_server_goes_on_trying(worl
 
 @pytest.mark.behaviour("MO-07")
 async def test_who_grants_the_lock_says_where_the_queue_goes_on(world: Any) -> None:
-    """Seed 24149: name servers lose a living master; a slave that has just restarted is in its place."""
+    """Seed 24149: name servers drop a living master, and a slave that has just restarted takes its place."""
     world.topics["t"] = {"a": 1}
     master, consumer = world.brokers["a"], consumer_of(world, ordered=True)
     got: list[bytes] = []
@@ -446,7 +448,7 @@ async def test_locks_are_the_masters_and_move_to_the_slave_in_its_place(world: A
                 await asyncio.sleep(1)
             after = [when - lost for when in seen if when > lost]
             if acting:
-                # The lock is trusted for 30 s and renewed every 20 s: there is no gap.
+                # A lock is trusted for 30 s and renewed every 20 s, so there is no gap.
                 assert max(b - a for a, b in zip([0.0, *after], after, strict=False)) <= 1.6
                 assert slave.requests(RequestCode.LOCK_BATCH_MQ)
             else:

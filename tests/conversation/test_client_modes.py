@@ -1,4 +1,4 @@
-"""Ways of consuming: in order, broadcast, and messages whose body nobody can read."""
+"""Ways of consuming: in order, broadcast, and messages with an unreadable body."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_a_queue_that_cannot_be_begun_with_is_left_to_others(world: Any) -
 
     async with running(consumer_of(world, ordered=True), listener):
         await until(world, lambda: failed)
-        # The group shares anew, and the queue is another member's: this one does not come back to it.
+        # The queue goes to another member, so this one must not lock it again.
         world.topics["t"] = {"a": 0}
         await until(world, lambda: broker.locks.lock("cg", "somebody", [QUEUE]), 10)
         await world.runtime.clock.sleep(100)
@@ -401,7 +401,7 @@ async def test_broadcast_on_a_real_broker(runtime: SimulatedRuntime) -> None:
 @pytest.mark.behaviour("CR-01")
 @pytest.mark.behaviour("CR-03")
 async def test_each_message_is_handed_over_and_settled_alone(world: Any) -> None:
-    """What Java's acknowledge index does inside a batch, every message does for itself here."""
+    """Java uses an acknowledge index inside a batch; here each message is settled by itself."""
 
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
@@ -485,7 +485,7 @@ async def test_broadcast_progress_is_a_file_that_java_reads(world: Any) -> None:
 
 @pytest.mark.behaviour("CR-26")
 async def test_a_second_member_with_the_same_file_of_progress_is_refused(world: Any) -> None:
-    """The two members overwrote each other's progress, and messages were skipped after a restart."""
+    """Otherwise two members overwrite each other's progress, and a restart skips messages."""
     world.topics["t"] = {"a": 1}
 
     async def listener(message: ReceivedMessage) -> None:
@@ -511,7 +511,7 @@ async def test_a_second_member_with_the_same_file_of_progress_is_refused(world: 
 async def test_broadcast_progress_is_written_at_close_though_a_write_is_under_way(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The close did not wait for the write, and the process ended before the file was whole."""
+    """The close has to wait for the write, or the process may end before the file is complete."""
     offsets = LocalOffsets(world.runtime, "/home/me/cg/offsets.json")
     offsets.update(QUEUE, 7)
     slow: list[Any] = []
@@ -547,7 +547,7 @@ async def test_a_broken_offset_file_gives_way_to_its_backup(world: Any, broken: 
     files = world.runtime.files
     files.make_dirs("/home/me/cg")
     files.write_atomic("/home/me/cg/offsets.json", broken)
-    # As Java's client prints it.
+    # The format is that of Java's client.
     queue = b'{\n\t\t"brokerName":"a",\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}'
     backup = b'{\n\t"offsetTable":{' + queue + b":2\n\t}\n}"
     files.write_atomic("/home/me/cg/offsets.json.bak", backup)
@@ -640,7 +640,7 @@ async def test_polling_gives_what_cannot_be_read_in_its_place(world: Any) -> Non
 
 
 async def test_a_broadcast_member_whose_start_is_cancelled_keeps_no_file(world: Any) -> None:
-    """At whatever await it is cancelled: the next member with that file is not refused."""
+    """The start is cancelled at each of its awaits; the next member with that file is not refused."""
 
     def member() -> Consumer:
         return consumer_of(world, broadcast=True, offsets_folder="/home/me")

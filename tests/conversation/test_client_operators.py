@@ -1,4 +1,4 @@
-"""What brokers ask and tell clients, and the detector of failed brokers."""
+"""Requests and notices of brokers to clients, and the detector of failed brokers."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_the_detector_probes_every_3_s_and_waits_200_ms(world: Any) -> Non
         await broker.start()
         await settle(world, 13)
         probes = broker.times(RequestCode.GET_MAX_OFFSET)
-        # The next round begins 3 s after the end of the one before, which waited 200 ms.
+        # A round begins 3 s after the end of the one before, which waited 200 ms.
         assert [two - one for one, two in pairwise(probes)] == pytest.approx([3.2, 3.2, 3.2], abs=0.02)
 
         def reachable() -> bool:

@@ -1,4 +1,4 @@
-"""A push consumer whose broker wants it to pop: the same handlers and settling, other ways to the broker."""
+"""A push consumer whose broker tells it to pop: same handlers and settling, other requests to the broker."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ async def test_switched_to_pop_and_back_under_load_nothing_is_lost(orbitmq_world
         await world.sleep(120)
     assert set(handled) == set(sent)
     assert failed
-    # Handlers that end within the time of a hand-over (assigned_queues.DRAIN_S) get nothing twice either.
+    # Handlers that end while a queue is handed over (assigned_queues.DRAIN_S) get no message twice either.
     assert sum(handled.values()) == len(sent)
 
 
 @pytest.mark.parametrize("shape", ["single", "plain", "batch", "iteration", "batches"])
 @pytest.mark.behaviour("SH-03")
 async def test_every_shape_of_handler(orbitmq_world: World, shape: str) -> None:
-    """Done once, failed once and then done, rejected: each of them ends where it shall."""
+    """One message is handled, one fails once and is then handled, one is rejected; each ends as it should."""
     world = orbitmq_world
     await prepare(world, 40)
     got: Counter[bytes] = Counter()
@@ -268,7 +268,9 @@ async def test_pauses_and_unsubscribing(orbitmq_world: World) -> None:
 
 @pytest.mark.behaviour("SH-03")
 async def test_a_broker_that_is_away_for_longer_than_the_invisible_time(orbitmq_world: World) -> None:
-    """What waits for a handler is given up when its time is over, and comes again."""
+    """Messages that wait for a handler are dropped at the end of their invisible time, and are
+    redelivered.
+    """
     world = orbitmq_world
     await prepare(world, 6)
     got: Counter[bytes] = Counter()
@@ -288,7 +290,7 @@ async def test_a_broker_that_is_away_for_longer_than_the_invisible_time(orbitmq_
         await world.start_broker("broker-a")
         await world.until(lambda: len(got) == 6, 120)
         await world.sleep(120)
-    assert sum(got.values()) == 7  # the first one was not acknowledged in time
+    assert sum(got.values()) == 7  # the first message could not be acknowledged in time
 
 
 @pytest.mark.behaviour("SH-03")
@@ -371,7 +373,7 @@ async def test_a_broker_that_crashes_while_the_group_is_switched(orbitmq_world: 
         stop.set()
         await producing
         await world.until(lambda: set(sent) <= set(handled), 200)
-    # Twice comes what was in flight when the broker crashed, no more.
+    # At most the messages in flight at the crash are delivered twice.
     assert sum(handled.values()) - len(handled) <= 3 * 20
 
 
@@ -421,7 +423,9 @@ async def test_a_handler_that_outlives_its_consumer_acknowledges_nothing(orbitmq
 
 @pytest.mark.behaviour("CR-27")
 async def test_a_new_group_that_pops_reads_a_young_queue_from_its_beginning(orbitmq_world: World) -> None:
-    """It began with the newest message: of a topic that is made by its first message the rest was lost."""
+    """The group must not begin with the newest message: a topic created by its first message would lose the
+    rest.
+    """
     world = orbitmq_world
     await prepare(world, 12)
     handled: Counter[bytes] = Counter()

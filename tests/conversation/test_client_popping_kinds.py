@@ -1,4 +1,4 @@
-"""Consumers of other kinds that pop because the broker wants it: polled, ordered, in a namespace."""
+"""Consumers of other kinds that pop because the broker says so: polled, ordered, in a namespace."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_pull_consumer_gives_what_it_popped(orbitmq_world: World) -> Non
                     assert message.retry(delay=20) is Settled.DONE
         assert of_topic(consumer) == POPPED
         left_behind = await consumer.poll(4)
-    # Those of the last poll are not done: another member gets them at once.
+    # The messages of the last poll are not settled: another member gets them at once.
     async with poller(world) as consumer:
         for _ in range(8):
             got.update(message.body for message in await consumer.poll(8, timeout=5))
@@ -99,7 +99,7 @@ async def test_in_order_a_queue_is_with_one_member_and_goes_forward(orbitmq_worl
 async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_again(
     orbitmq_world: World,
 ) -> None:
-    """A broker that is away takes messages back from a member that still works on the first one."""
+    """A broker that is away redelivers messages although a member still works on the first of them."""
     world = orbitmq_world
     await prepare(world, 40)
     seen: dict[int, list[int]] = {}
@@ -125,7 +125,7 @@ async def test_in_order_after_a_message_whose_time_is_over_all_behind_it_come_ag
 async def test_in_order_a_queue_whose_time_is_over_before_a_handler_is_free_goes_on(
     orbitmq_world: World,
 ) -> None:
-    """The one handler works on another queue; the broker comes back when it has taken all of them back."""
+    """The only handler works on another queue; the broker returns after it has taken back all messages."""
     world = orbitmq_world
     await prepare(world, 40)
     seen: dict[int, list[int]] = {}

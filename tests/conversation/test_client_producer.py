@@ -185,7 +185,7 @@ async def test_a_batch_over_the_limit_is_refused(world: Any) -> None:
         with pytest.raises(ValidationError, match="over the limit of 1000"):
             await producer.send_batch([Message("t", bytes(400))] * 3)
     world.topics["t"] = {"a": 1}
-    # Without the option the limit is 4 MiB, with the properties and lengths of each message.
+    # Without the option the limit is 4 MiB, including each message's properties and lengths.
     async with producer_of(world) as producer:
         await producer.send_batch([Message("t", bytes(2 * 1024 * 1024 - 200))] * 2)
         with pytest.raises(ValidationError, match="over the limit of 4194304"):
@@ -208,7 +208,7 @@ async def test_chosen_queue_ordering_key_and_selector(world: Any) -> None:
         assert last.queue == MessageQueue("t", "b", 3)
         await producer.send(Message("t", b"x"), selector=by_random(world.runtime.random))
         assert len(await producer.queues("t")) == 8
-        # A batch and a one-way message went to the queue of that number of their own topic.
+        # The batch and the one-way message go to the queue with that number of their own topic.
         foreign = MessageQueue("other", "a", 0)
         for sending in (
             producer.send(Message("t", b"x"), queue=foreign),
@@ -245,7 +245,7 @@ async def test_a_producer_must_run(world: Any) -> None:
 
 @pytest.mark.behaviour("MO-18")
 async def test_a_broker_whose_connection_ended_is_greeted_again_at_once(world: Any) -> None:
-    """It forgets who is not connected, and asked nobody how a transaction ended for up to 30 s."""
+    """A broker forgets a client that is not connected, and would check no transaction for up to 30 s."""
     async with producer_of(world) as producer:
         await producer.send(Message("t", b"x"))
         await world.runtime.clock.sleep(0.1)
@@ -264,7 +264,7 @@ async def test_a_broker_whose_connection_ended_is_greeted_again_at_once(world: A
 @pytest.mark.behaviour("MO-18")
 @pytest.mark.scripted("a", "b")
 async def test_a_broker_that_was_out_of_the_routes_is_greeted_when_it_is_back(world: Any) -> None:
-    """Its connection was dropped here, and it heard nothing until the next heartbeat, up to 30 s later."""
+    """The client drops the connection of such a broker, and would not greet it for up to 30 s."""
     world.topics["t"] = {"a": 1, "b": 1}
     broker = world.brokers["a"]
     async with producer_of(world) as producer:
@@ -387,7 +387,7 @@ async def test_hooks_see_every_try_and_may_forbid_it(world: Any) -> None:
         assert len(world.brokers["a"].requests(SEND)) == sends
         log.clear()
         await producer.send(Message("t", bytes(100_000)))
-        # The hook sees the message as it is sent: compressed.
+        # The hook sees the compressed message.
         sent = [len(command.body) for broker in world.brokers.values() for command in broker.requests(SEND)]
         assert 0 < log[0][2] < 1000
         assert log[0][0] == "check"
@@ -418,7 +418,7 @@ async def test_back_pressure_limits_what_is_under_way(world: Any) -> None:
         assert most == 10
     assert ProducerOptions("g").max_in_flight is None
     assert ProducerOptions("g").max_in_flight_bytes == 100 * 1024 * 1024
-    # The limits count as given; RocketMQ raises them to at least 10 and 1 MiB.
+    # The limits count unchanged; RocketMQ raises them to at least 10 and 1 MiB.
     limits = ((1, 1 << 30, 1), (100, 1, 1), (100, 1_190_000, 1), (100, 1_250_000, 2))
     for messages, size_bytes, together in limits:
         most = 0

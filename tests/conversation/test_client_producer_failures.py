@@ -1,4 +1,4 @@
-"""What a producer does when name servers, routes or brokers fail it."""
+"""A producer's behaviour when name servers, routes or brokers fail."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_dead_address_refreshes_the_route_at_once_and_once_for_all(world
         assert len(world.route_queries) == queries + 1
         for _ in range(10):
             await producer.send(Message("t", b"x"))
-        # The master that comes back is found within about a second.
+        # A master that returns is found within about a second.
         await world.brokers["a"].start()
         world.down.clear()
         await world.runtime.clock.sleep(1.3)
@@ -243,7 +243,7 @@ async def test_stored_but_not_safe_is_returned_unless_told_otherwise(
 async def test_what_was_stored_is_the_result_however_the_tries_after_it_end(
     world: Any, then: int | None
 ) -> None:
-    """The caller was told that the message was not sent."""
+    """A message that was stored must not be reported as not sent."""
     sends: list[Command] = []
 
     def script(command: Command) -> Any:
@@ -263,7 +263,7 @@ async def test_what_was_stored_is_the_result_however_the_tries_after_it_end(
 
 
 async def shrink(world: World) -> None:
-    """As mqadmin does; our tools refuse it."""
+    """Reduce the number of queues as mqadmin does; OrbitMQ's tools refuse that."""
     for broker in world.brokers.values():
         async with BrokerPeer(world.runtime, broker.address) as peer:
             answer = await peer.create("T", readQueueNums=2, writeQueueNums=2)
@@ -272,7 +272,7 @@ async def shrink(world: World) -> None:
 
 @pytest.mark.behaviour("RT-16")
 async def test_a_topic_that_has_fewer_queues_now_costs_no_plain_send(orbitmq_world: World) -> None:
-    """Three of four sends failed until the route was asked for again, which is up to 30 s later."""
+    """Otherwise three of four sends fail until the route is fetched again, up to 30 s later."""
     world = orbitmq_world
     async with world.admin() as admin, world.producer() as producer:
         await admin.topics.create("T", queues=8)

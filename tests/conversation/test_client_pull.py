@@ -1,4 +1,4 @@
-"""The pull consumer: it shares queues with its group and gives messages when asked."""
+"""The pull consumer: it shares queues with its group and returns messages on request."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_without_auto_commit_nothing_is_committed_unasked(world: Any) -> N
 
 @pytest.mark.behaviour("MO-26")
 async def test_the_last_poll_is_done_when_the_block_is_left(world: Any) -> None:
-    """Before, the last poll came again after every clean restart."""
+    """The messages of the last poll are settled, so a clean restart does not deliver them again."""
     broker = filled(world, 20)
     async with pull_consumer(world) as consumer:
         consumer.subscribe("t")
@@ -213,7 +213,7 @@ async def test_what_is_settled_right_before_the_next_poll_is_sent_back_once(worl
 @pytest.mark.behaviour("CR-13")
 @pytest.mark.parametrize("pause_s", [1, 30])
 async def test_what_no_broker_takes_back_comes_again_here(world: Any, pause_s: float) -> None:
-    """It counted as done, and the poll behind it raised, when it had been put aside already."""
+    """The message must not count as handled, and the poll after it must not raise."""
     broker = filled(world, 3)
     backs = (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_MESSAGE)
     broker.script = lambda command: (

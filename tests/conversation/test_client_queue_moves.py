@@ -1,4 +1,6 @@
-"""Queues that are taken, handed over and moved at the same time: one pull loop each, and its own progress."""
+"""Queues that are taken, handed over and moved at the same time: one pull loop each, each with its
+progress.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SCRIPTED = MessageQueue("t", "a", 0)
 
 
 async def filled(world: Any, messages: int) -> None:
-    """Topic T with one queue and these messages, from 0 on."""
+    """Create topic T with one queue and this number of messages, from 0 on."""
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)
     await sent(world, range(messages))
@@ -32,7 +34,7 @@ async def sent(world: Any, numbers: range) -> None:
 
 
 async def committed(world: Any) -> int:
-    """What the broker has of group cg."""
+    """The offset that the broker has for group cg."""
     async with PullConsumer("asks", name_servers=world.name_server, runtime=world.runtime) as asks:
         return (await asks._membership.calls.committed("cg", QUEUE)).offset
 
@@ -92,11 +94,11 @@ async def test_a_queue_taken_again_while_it_is_handed_over_is_committed(orbitmq_
         assert QUEUE in consumer.assignment()
     await task
     assert await committed(world) == max(got) + 1
-    assert len(got) - len(set(got)) <= 1  # what was in flight for longer than the hand-over waits
+    assert len(got) - len(set(got)) <= 1  # a message may be in flight for longer than the hand-over waits
 
 
 def slow_to_tell(world: Any, seconds: float, told: list[Command]) -> Any:
-    """A script of a broker that takes so long to say where the group is on t."""
+    """A script for a broker that delays its response with the group's offset on t by this time."""
 
     async def tell(command: Command) -> Command:
         await world.runtime.clock.sleep(seconds)
@@ -141,7 +143,7 @@ async def test_a_lock_lost_while_its_queue_is_taken_is_asked_for_again(world: An
     def script(command: Command) -> Any:
         if command.code == RequestCode.LOCK_BATCH_MQ:
             locks.append(command)
-            if len(locks) == 2:  # the first renewal, while the offset is asked for
+            if len(locks) == 2:  # the first renewal, while the offset's query is under way
                 return command.reply(body=LockBatchResponseBody(set()).encode())
         return slow(command) if len(locks) <= 2 else "default"
 
@@ -158,7 +160,7 @@ async def test_a_lock_lost_while_its_queue_is_taken_is_asked_for_again(world: An
 
 
 class InOrder:
-    """A handler that takes its time over message 10 once, and notes what was handled at the same time."""
+    """A handler that is slow once, at message 10, and records messages that are handled at the same time."""
 
     def __init__(self, world: Any, seconds: float) -> None:
         self.seen: list[int] = []
@@ -240,7 +242,9 @@ async def test_in_order_a_moved_queue_is_not_unlocked_before_the_handler_of_befo
 
 @pytest.mark.behaviour("CR-22")
 async def test_in_order_a_loop_that_was_left_holds_up_no_reset(world: Any) -> None:
-    """Its last message is not settled, and nobody works on it: the queue stood still for 15 minutes."""
+    """The loop's last message is unsettled and no code works on it; the reset must not wait 15 minutes for
+    it.
+    """
     scripted(world, 20)
     consumer = consumer_of(world, ordered=True)
     consumer.subscribe("t")

@@ -1,4 +1,4 @@
-"""Reading a topic without a group: from where, which messages, until when, and brokers that are away."""
+"""Reading a topic without a group: its start, filter and end, and brokers that are away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers say that a queue goes on elsewhere, and topics are made anew, while messages are in flight."""
+"""Brokers reset a queue's offset, and topics are created again, while messages are in flight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from orbitmq.wire.command import Command
 
 
 class Busy:
-    """A handler that keeps the message with this body until it is let go; the others at once."""
+    """A handler that keeps the message with this body until it is released, and returns from others
+    at once.
+    """
 
     def __init__(self, body: bytes) -> None:
         self.got: list[bytes] = []
@@ -50,7 +52,7 @@ async def busy_member(world: Any, handler: Any, **options: Any) -> AsyncIterator
 
 
 async def reset(world: Any, offset: int) -> None:
-    """What ``orbitmq group reset`` does."""
+    """Reset the group as ``orbitmq group reset`` does."""
     async with world.admin() as admin:
         await admin.groups.move("cg", (await admin.groups.plan("cg", {QUEUE: offset})).whole())
 
@@ -172,7 +174,7 @@ async def back(world: Any) -> None:
 
 @asynccontextmanager
 async def progress_while_away(world: Any, handler: Busy, **options: Any) -> AsyncIterator[Any]:
-    """A member that finishes message 4 of b's queue while broker b is away; back after the block."""
+    """A member that finishes message 4 of b's queue while broker b is away; after the block b is back."""
     world.topics["t"] = {"a": 1, "b": 1}
     broker = world.brokers["b"]
     for number in range(5):
@@ -197,7 +199,7 @@ async def progress_while_away(world: Any, handler: Busy, **options: Any) -> Asyn
 async def test_progress_made_while_a_broker_was_away_counts(world: Any) -> None:
     handler = Busy(b"4")
     async with progress_while_away(world, handler):
-        world.brokers["b"].offsets["cg", "t", 0] = 3  # its last seconds are lost too
+        world.brokers["b"].offsets["cg", "t", 0] = 3  # the broker has also lost its last seconds
     assert len(handler.got) == 5
     assert world.brokers["b"].offsets["cg", "t", 0] == 5
 
@@ -279,7 +281,7 @@ async def test_progress_that_was_not_committed_when_others_went_on_is_forgotten(
         lost.append(True)
         await consumer._queues.drop(SCRIPTED)
         lost.clear()
-        # The other member committed something else meanwhile: the group was reset to 0 there.
+        # The other member has committed another offset meanwhile, after a reset of the group to 0.
         broker.offsets["cg", "t", 0] = 4
         await clock.sleep(25)
         assert SCRIPTED in consumer.assignment()
@@ -290,7 +292,7 @@ async def test_progress_that_was_not_committed_when_others_went_on_is_forgotten(
 
 
 async def made_anew(world: Any, consumer: Any, fresh: int, pause_s: float) -> None:
-    """Topic T is deleted and made anew a minute later; the first messages come this long after that."""
+    """Delete topic T and create it again a minute later; the first messages follow after this time."""
     async with world.admin() as admin:
         await admin.topics.delete("T")
         await world.sleep(60)

@@ -1,4 +1,4 @@
-"""Options of a producer that decide how long it waits, how it packs, and what it tells of its brokers."""
+"""Options of a producer for its waits, its batches, and its reports on brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_one_timeout_for_each_try_and_one_for_all(world: Any) -> None:
             await producer.send(Message("t", b"x"))
         first, second, last = (attempt.took for attempt in caught.value.attempts)
         assert (first, second) == (pytest.approx(0.2, abs=0.02), pytest.approx(0.2, abs=0.02))
-        # The last one has nobody to leave time to.
+        # The last try need not leave time for another one.
         assert last == pytest.approx(0.5, abs=0.05)
         assert caught.value.took == pytest.approx(0.9, abs=0.05)
         with pytest.raises(SendError) as caught:

@@ -1,4 +1,4 @@
-"""How messages are settled: in handlers, in loops, twice, too late; what becomes of failures."""
+"""Settling of messages in handlers and in loops, twice, too late; and the fate of failed messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_queue(world: Any, messages: int) -> Any:
 
 
 def returned(broker: Any) -> dict[str, str]:
-    """Message id to delay level of what was sent back."""
+    """The delay levels of the messages sent back, by message id."""
     return {command.ext["originMsgId"]: command.ext["delayLevel"] for command in broker.requests(BACK)}
 
 
@@ -362,7 +362,7 @@ async def test_an_ordered_handler_says_how_long_its_queue_pauses(world: Any) -> 
         seen.append((message.body, world.runtime.clock.monotonic()))
         if message.body == b"0" and message.reconsume_times < 2:
             message.retry(delay=3)
-            # Nobody else gets it while this handler has it.
+            # Until the handler ends, no other member gets the message.
             await world.runtime.clock.sleep(10)
 
     async with running(consumer_of(world, ordered=True), handler):
@@ -426,7 +426,7 @@ async def test_a_broker_has_5_s_to_take_a_message_back(world: Any) -> None:
 
     async with running(consumer_of(world), handler):
         await until(world, lambda: broker.requests(RequestCode.SEND_MESSAGE_V2), 10)
-    # The message that was sent anew fails too.
+    # The message that is sent as a new one fails too.
     asked, sent = broker.times(BACK)[0], broker.times(RequestCode.SEND_MESSAGE_V2)[0]
     assert sent - asked == pytest.approx(5, abs=0.1)
 
@@ -535,7 +535,7 @@ async def test_the_place_to_begin_by_time_is_half_an_hour_ago_by_default(world: 
 
 @pytest.mark.behaviour("CR-31")
 async def test_a_delivered_message_is_pickled_without_its_delivery(orbitmq_world: World) -> None:
-    """Before, a message held its consumer with threads and tasks, so that it could not be pickled."""
+    """A delivered message can be pickled although its consumer, with threads and tasks, cannot."""
     world = orbitmq_world
     async with world.producer() as producer:
         await producer.send(Message("orders", b"a", tags="new"))

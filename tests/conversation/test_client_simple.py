@@ -1,4 +1,4 @@
-"""The SimpleConsumer at a real broker in memory: receive, acknowledge, renew, come again."""
+"""The SimpleConsumer at a real broker in memory: receive, acknowledge, renew, redelivery."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def texts(messages: list[ReceivedMessage]) -> list[str]:
 
 
 def waiting_notices(broker: Broker) -> int:
-    """How many questions wait at a broker until there are messages."""
+    """The number of notice requests that wait at a broker for messages."""
     parts = [part for part in broker._lifecycle._components if part.name == "held notices"]
     return sum(len(part) for part in parts if isinstance(part, HeldPops))
 
 
 @pytest.mark.behaviour("PP-15")
 async def test_the_message_of_a_loop_that_was_left_is_renewed_no_more(orbitmq_world: World) -> None:
-    """It was for 15 minutes, though nobody worked on it."""
+    """The consumer must not renew it for 15 minutes when no code works on it."""
     world = orbitmq_world
     await send(world, "a", "b")
     async with world.simple_consumer(invisible_for=10) as consumer:
@@ -53,7 +53,9 @@ async def test_the_message_of_a_loop_that_was_left_is_renewed_no_more(orbitmq_wo
 
 @pytest.mark.behaviour("PP-15")
 async def test_messages_that_a_loop_collected_are_renewed_to_the_last_one(orbitmq_world: World) -> None:
-    """Whoever settles by hand leaves the loop to work on them: the last one came again meanwhile."""
+    """Code that settles messages itself leaves the loop to work on them; the last one is renewed like the
+    others.
+    """
     world = orbitmq_world
     await send(world, "a", "b")
     async with world.simple_consumer(invisible_for=10) as consumer:
@@ -93,7 +95,7 @@ async def test_a_second_run_is_refused_until_the_first_has_ended(orbitmq_world: 
 async def test_a_clock_that_is_far_behind_the_brokers_is_named(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, each receive was empty, without an error."""
+    """A receive raises an error instead of being empty."""
     world = orbitmq_world
     await send(world, "a")
     world.machines["broker-a"].skew_ms = 61_000
@@ -202,7 +204,7 @@ async def test_a_handler_that_fails_gets_the_message_again_later(orbitmq_world: 
         await world.sleep(120)
         running.cancel()
     assert len(times) == 3
-    # Delay levels 3 and 4.
+    # These are delay levels 3 and 4.
     assert 10 <= times[1] - times[0] <= 11
     assert 30 <= times[2] - times[1] <= 31
 
@@ -251,7 +253,7 @@ async def test_plain_handlers_run_and_what_nobody_awaited_has_failed(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         [again] = await consumer.receive(wait=30)
-        # The pop that the cancelled run had waiting got it first, and gave it back.
+        # The waiting pop of the cancelled run got the message first, and gave it back.
         assert (again.body, again.reconsume_times) == (b"c", 2)
 
 
@@ -279,7 +281,7 @@ async def test_closing_lets_handlers_end_and_gives_back_what_none_has_begun_with
         other.subscribe("orders")
         left: list[ReceivedMessage] = []
         while len(left) < 8:
-            # Not after the minute for which they were the first one's.
+            # This is earlier than the end of the first consumer's minute.
             left += await other.receive(32, wait=5)
         await other.ack_all(left)
         assert texts(left) == sorted({*map(str, range(10))} - {*begun})
@@ -308,7 +310,7 @@ async def test_a_cancelled_run_gives_back_what_no_handler_has_begun_with(orbitmq
         running = asyncio.ensure_future(consumer.run(handle))
         await world.until(lambda: len(again) == 16, 30)
     await running
-    # The one that the handler had comes again when its time is over.
+    # The message in the handler's hands is redelivered after its invisible time.
     assert sum(seconds < 2 for seconds in again.values()) == 15
 
 
@@ -327,7 +329,7 @@ async def test_a_run_that_is_cancelled_as_messages_come_gives_them_back(
 
         async def received(*args: Any, **options: Any) -> list[Lease]:
             found = await receive(*args, **options)
-            # Comes when this has ended, and before `first` goes on with it.
+            # The cancellation comes after this function ends and before `first` continues.
             asyncio.get_running_loop().call_soon(first.cancel)
             return found
 
@@ -401,7 +403,7 @@ async def test_a_broker_that_is_away_costs_no_message_of_another(orbitmq_world: 
 
 
 async def topic_at_both(world: World) -> list[str]:
-    """The topic "orders" with one queue at each broker; the brokers' names."""
+    """Create the topic "orders" with one queue at each broker; returns the brokers' names."""
     async with world.admin() as admin:
         await admin.topics.create("orders", queues=1)
     return list(world.brokers)
@@ -414,7 +416,7 @@ async def send_to(world: World, broker_name: str, *texts: str) -> None:
 
 
 async def begun_at(world: World, consumer: SimpleConsumer, *names: str) -> None:
-    """The consumer has a message of each of these brokers behind it."""
+    """Let the consumer receive and acknowledge a message of each of these brokers."""
     for name in names:
         await send_to(world, name, "first")
     for _ in names:
@@ -430,7 +432,7 @@ def answers_late(
     late_s: float = 1,
     times: int = 1000,
 ) -> None:
-    """What a broker deals out, so many times, is on its way for so long."""
+    """Delay a broker's responses to pops, for a number of times."""
     pop, left = consumer._asking._pops.pop, iter(range(times))
 
     async def late(options: PopOptions, topic: str, broker_name: str, *args: Any, **more: Any) -> Any:
@@ -446,7 +448,7 @@ def answers_late(
 @pytest.mark.behaviour("PP-16")
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: World, ordered: bool) -> None:
-    """They came after the 10 s that it had to answer, when the time in which they were invisible was over."""
+    """They must not arrive after the silent broker's 10 s, when their invisible time is over."""
     world = orbitmq_world
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_for=8, ordered=ordered) as consumer:
@@ -472,7 +474,7 @@ async def test_a_silent_broker_holds_up_no_message_of_another(orbitmq_world: Wor
 async def test_what_comes_late_in_order_is_not_asked_for_again(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same attempt went on to fill up: it got them again, under other receipts."""
+    """The same receive must not go on and pop these messages again, with other receipts."""
     world = orbitmq_world
     silent, other = await topic_at_both(world)
     async with world.simple_consumer(invisible_for=8, ordered=True) as consumer:
@@ -504,7 +506,7 @@ async def test_what_a_silent_broker_dealt_out_comes_with_its_answer_or_again(
         [message] = await consumer.receive()
         assert message.body == b"kept"
         assert world.clock.monotonic() - begun < late_s
-        # Of the later one too little time was left, so anybody gets it.
+        # The later message has too little of its invisible time left, so it is given back.
         assert message.reconsume_times == (0 if late_s == 1 else 1)
         assert await consumer.ack(message) is Settled.DONE
 
@@ -565,7 +567,9 @@ async def test_messages_of_several_brokers_and_topics(orbitmq_world: World) -> N
 async def test_messages_that_come_one_by_one_are_dealt_out_at_once_and_no_question_stays_behind(
     orbitmq_world: World,
 ) -> None:
-    """A member asked for a notice anew each time, left the others at their brokers, and paused for 0.2 s."""
+    """A member must not leave notice requests at other brokers, ask for each notice anew, or pause
+    for 0.2 s.
+    """
     world, clock = orbitmq_world, orbitmq_world.runtime.clock
     late_s: list[float] = []
     async with world.admin() as admin, world.simple_consumer() as consumer, world.producer() as producer:
@@ -648,7 +652,7 @@ def test_a_receipt_knows_its_deadline() -> None:
 
 @pytest.mark.orbitmq(brokers=1, replicas=2, settings={"slaveReadEnable": "true"})
 async def test_master_and_slave_know_a_consumer_that_pops(orbitmq_world: World) -> None:
-    """A slave that begins to act tells the consumers that it knows; this one was known after 30 s."""
+    """A slave that begins to act notifies the consumers that it knows, so it has to know this one at once."""
     world = orbitmq_world
     async with world.producer() as producer:
         await producer.send(Message("pops", b"1"))

@@ -1,4 +1,4 @@
-"""Consumers with SQL92 expressions against a real broker: what they get, and where a refusal is heard."""
+"""Consumers with SQL92 expressions at a real broker: the messages they get, and where a refusal appears."""
 
 from __future__ import annotations
 

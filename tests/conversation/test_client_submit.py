@@ -1,4 +1,4 @@
-"""Submitted sends: tries of their own, limits, and callbacks in threads."""
+"""Submitted sends: separate tries, limits, and callbacks in threads."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_slow_callback_holds_up_neither_the_loop_nor_other_callbacks() -> None
         submitted.start(send(0), slow)
         for number in range(20):
             submitted.start(send(number), quick)
-        # The loop still runs, so this wait, in a thread of its own, can end.
+        # The event loop is still running, so this wait in a thread can end.
         assert await asyncio.to_thread(called.wait, 30)
         assert seen == list(range(20))
         release.set()
@@ -250,7 +250,7 @@ def test_close_does_not_wait_for_ever_for_a_callback(
         await submitted.start(send(), lambda result, error: release.wait(30))
         await asyncio.sleep(0)
         await submitted.close()
-        # What ends later is told on the event loop.
+        # A later result's callback runs on the event loop.
         await submitted.start(send(), lambda result, error: heard.append(threading.current_thread()))
         await asyncio.sleep(0)
 
@@ -267,7 +267,7 @@ def test_close_does_not_wait_for_ever_for_a_callback(
     ids=["plain", "batches", "middleware"],
 )
 async def test_what_was_submitted_is_sent_when_the_producer_closes(world: Any, options: Any) -> None:
-    """All of it failed, told to futures that a program which ends looks at no more."""
+    """They must not all fail with results in futures that an ending program does not read."""
     world.topics["t"] = {"a": 1}
     broker = world.brokers["a"]
 

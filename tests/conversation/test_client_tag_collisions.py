@@ -16,7 +16,7 @@ pytestmark = pytest.mark.behaviour("FI-10")
 
 
 async def send_both(world: World, topic: str = "T") -> None:
-    """Three messages of each of two tags with the same Java hash."""
+    """Send three messages of each of two tags with the same Java hash."""
     assert java_hash("Aa") == java_hash("BB")
     async with world.producer() as producer:
         for number in range(3):
@@ -30,7 +30,8 @@ async def test_a_simple_consumer_gets_and_keeps_only_what_has_the_text(orbitmq_w
     async with world.simple_consumer(invisible_for=10) as consumer:
         consumer.subscribe("T", tags="Aa")
         got: list[str] = []
-        # A message with the hash only is acknowledged: it does not come again after its invisible time.
+        # A message whose tag only has the same hash is acknowledged, so it is not redelivered after its
+        # invisible time.
         for _ in range(5):
             for message in await consumer.receive(wait=20):
                 got.append(message.body.decode())

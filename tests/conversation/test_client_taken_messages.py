@@ -1,4 +1,4 @@
-"""A message is sent as it was at the call: later changes by the program do not count."""
+"""A message is sent in its state at the call: later changes by the program do not count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODES = pytest.mark.parametrize(
 
 
 def stored(world: Any) -> list[tuple[bytes, dict[str, str]]]:
-    """Bodies and properties of the messages that the broker got, without the ids."""
+    """Bodies and properties of the messages that the broker has received, without the ids."""
     singles = world.brokers["a"].requests(SEND)
     found = [(command.body, parse_properties(command.ext["i"])) for command in singles]
     for command in world.brokers["a"].requests(BATCH):

@@ -1,4 +1,4 @@
-"""Every kind of client over TLS: the servers of a world in memory speak it with clients, plain among them."""
+"""Every kind of client over TLS: a front that adds TLS stands before each server of a world in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BIG = os.urandom(500_000)
 
 
 class _Front:
-    """Whether clients must speak TLS now, and the certificate."""
+    """Whether the servers use TLS with clients, and their certificate."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context

@@ -1,4 +1,4 @@
-"""The transactional producer and request-reply, against our brokers, in virtual time."""
+"""The transactional producer and request-reply, against OrbitMQ's brokers, in virtual time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMMIT, ROLLBACK, UNKNOWN = (
 
 
 class World(MemoryWorld):
-    """A cluster whose queues a test may look into."""
+    """A cluster whose queues a test may inspect."""
 
     def __init__(self, runtime: SimulatedRuntime, **options: Any) -> None:
         super().__init__(runtime, **options)
@@ -61,7 +61,7 @@ def world(orbitmq_loop: SimulatedLoop, runtime: SimulatedRuntime, request: pytes
 
 
 class Local:
-    """The sender's own work: an outcome for each body, and a note of what was asked."""
+    """The sender's local work: its outcome, and records of its executions and checks."""
 
     def __init__(self, outcome: TransactionState | None = COMMIT) -> None:
         self.outcome = outcome
@@ -83,7 +83,7 @@ class Local:
 async def test_the_end_goes_where_the_half_message_is_stored(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seed 5011: a route that came meanwhile still showed the slave, which ends no transaction."""
+    """Seed 5011: a route that arrives meanwhile still shows the slave, which does not end transactions."""
     local = Local()
     async with TransactionProducer("pg", check=local.check, **world.options) as producer:
         async with producer.transaction(Message("Orders", b"good")):
@@ -141,7 +141,7 @@ async def test_what_the_senders_work_raises_reaches_the_caller_and_the_check_dec
 
 @pytest.mark.behaviour("MO-09")
 async def test_a_producer_that_closes_leaves_the_checks_to_another_one_of_its_client(world: World) -> None:
-    """Nobody answered: the transactions of those that stayed were set aside after 15 checks."""
+    """The remaining producer has to answer the checks, or its transactions are set aside after 15 of them."""
     local = Local(UNKNOWN)
     shared = ClientInstance(world.runtime, world.name_server)
     async with TransactionProducer("pg", check=local.check, client=shared) as staying:
@@ -254,7 +254,7 @@ async def test_another_member_of_the_group_answers_for_one_that_died(world: Worl
 
 @pytest.mark.behaviour("SH-05")
 async def test_a_producer_that_did_not_start_closes(world: World) -> None:
-    """It answered nothing yet, and close() ended with a KeyError before it had closed anything."""
+    """A producer that has not registered for checks must close without a KeyError."""
     client = ClientInstance(**world.options)
     async with Producer("other", client=client):
         pass
@@ -317,7 +317,7 @@ async def test_what_cannot_be_a_transaction_is_refused(world: World) -> None:
 async def answering(
     world: World, answer: Callable[[ReceivedMessage], bytes | None]
 ) -> AsyncIterator[list[Message]]:
-    """A consumer of topic Questions that replies with what ``answer`` returns."""
+    """A consumer of topic Questions that replies with the result of ``answer``."""
     seen: list[Message] = []
     async with (
         Producer("answerers", **world.options) as producer,

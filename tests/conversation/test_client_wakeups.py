@@ -14,7 +14,7 @@ from orbitmq.client.core.routes import RouteCache
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When a client looked which routes are due."""
+    """The times at which a client checked which routes are due."""
     looks: list[float] = []
     due = RouteCache.due
 
@@ -43,7 +43,7 @@ async def test_a_settled_route_wakes_the_client_every_30_s(world: Any, looks: li
         asked, begun = len(world.route_queries), len(looks)
         await world.runtime.clock.sleep(3000)
         assert len(world.route_queries) - asked == pytest.approx(100, abs=1)
-        # Once when it is due, and once since the answer might have made it due earlier.
+        # One check is when a route is due, one after its response, which might make it due earlier.
         assert len(looks) - begun <= 202
 
 
@@ -54,7 +54,7 @@ async def test_a_topic_watched_later_is_looked_for_at_once(world: Any) -> None:
     world.topics["late"] = {"a": 1}
     client.watch("late")
     assert await until(world, lambda: client.route("late")) < 0.1
-    # A broker that is gone is looked for twice a second, whatever was planned before.
+    # A broker that is gone is looked for twice a second, whatever the earlier plan.
     world.topics["t"] = {"a": 1}
     await client.find_route("t", for_send=True)
     await world.runtime.clock.sleep(60)

@@ -1,4 +1,6 @@
-"""Arguments of a wrong kind: each public method of a client refuses them, and names what it needs."""
+"""Arguments of a wrong type: each public method of a client refuses them, and names the type that it
+needs.
+"""
 
 from __future__ import annotations
 

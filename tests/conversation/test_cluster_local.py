@@ -1,4 +1,4 @@
-"""A cluster inside the simulation: it serves, survives a restart of a broker, and tells what is wrong."""
+"""A cluster inside the simulation: it serves, survives a broker's restart, and reports errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells the name servers, seen by one that writes everything down."""
+"""The registrations of a broker, recorded by a scripted name server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.wire.headers.topic import UpdateAndCreateTopicRequest
 
 
 class Recorder:
-    """A name server that accepts everything, and when it was told."""
+    """A name server that accepts all requests and records their times."""
 
     def __init__(self, runtime: Any, port: int = 9876) -> None:
         self._port = port

@@ -1,4 +1,4 @@
-"""Failed and delayed messages with our own clients and brokers, in virtual time."""
+"""Failed and delayed messages with OrbitMQ's clients and brokers, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq import Message, ReceivedMessage
 from orbitmq.message.record import iter_records
 from orbitmq.testing import World
 
-# Short delays, so that a test does not simulate five hours; levels 3 to 18 are those of the 16 retries.
+# Delays are short, so that a test does not simulate five hours; levels 3 to 18 are those of the 16 retries.
 LEVELS_S = [1, 5, 10, *(1 + number % 4 for number in range(15))]
 LEVELS = " ".join(f"{delay}s" for delay in LEVELS_S)
 
@@ -35,7 +35,7 @@ async def consume(
     seconds: float,
     max_reconsume_times: int = -1,
 ) -> None:
-    """Send, and let group ``cg`` consume for ``seconds``."""
+    """Send messages, and let group ``cg`` consume for ``seconds``."""
     async with (
         world.producer() as producer,
         world.consumer("cg", max_reconsume_times=max_reconsume_times) as one,

@@ -1,4 +1,4 @@
-"""The console's pages over a cluster in memory, asked as a browser asks them."""
+"""The console's pages over a cluster in memory, requested as by a browser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVERY = (
 
 
 async def filled(world: World) -> None:
-    """A topic t with a message, and a group g."""
+    """Create a topic t with a message, and a group g."""
     await sent(world, "t", b"1")
     async with world.admin() as admin:
         await admin.groups.create("g")
@@ -180,7 +180,7 @@ async def test_viewers_share_a_page_for_two_seconds(orbitmq_world: World) -> Non
 @pytest.mark.orbitmq(brokers=2)
 @pytest.mark.behaviour("CS-22")
 async def test_a_page_names_the_broker_that_does_not_answer_within_two_seconds(orbitmq_world: World) -> None:
-    # Once more in a process that can be frozen.
+    # Start the broker again, in a process that can be frozen.
     await orbitmq_world.stop_broker("broker-b")
     await orbitmq_world.machines["broker-b"].begin(orbitmq_world.start_broker("broker-b"))
     await orbitmq_world.sleep(1)

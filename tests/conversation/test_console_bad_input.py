@@ -24,14 +24,14 @@ TOPIC = {"queues": "1", "permission": "read+write", "type": ""}
 
 
 async def token_of(browser: Browser, path: str) -> str:
-    """The token of the forms of a page, as a tab has it."""
+    """The token of the forms of a page, as a tab of the browser has it."""
     found = TOKEN.search(await browser.text(path))
     assert found is not None
     return found[1]
 
 
 async def save(browser: Browser, name: str, token: str) -> int:
-    """Send the form for a topic; the status of the answer."""
+    """Submit the form for a topic; returns the status of the response."""
     form = {**TOPIC, "topic": name, "form_token": token}
     return (await browser.http.post("/do/topic-save", data=form, headers=ORIGIN)).status_code
 
@@ -75,7 +75,7 @@ async def test_a_form_is_stale_after_many_others_and_when_another_tab_logged_out
 async def test_a_broker_that_goes_in_the_middle_of_a_page_is_named(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """The broker stops after the first answer of the page."""
+    """The broker stops after its first response to the page."""
     await filled(orbitmq_world)
     address = orbitmq_world.brokers["broker-b"].address
     ask, clock = ClusterClient.ask, orbitmq_world.runtime.clock

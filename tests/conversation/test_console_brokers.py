@@ -108,7 +108,7 @@ async def test_each_setting_says_when_a_change_counts_and_live_ones_lead_to_a_fo
 async def test_a_broker_that_names_no_live_settings_is_asked_about_each(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache's brokers pass over the field of the request, and change most of their settings."""
+    """Apache's brokers ignore the field of the request, and change most of their settings live."""
     ask = ClusterClient.ask
 
     async def of_apache(cluster: ClusterClient, to: str, command: Command, **options: Any) -> Command:
@@ -133,5 +133,5 @@ async def test_a_broker_that_names_no_live_settings_is_asked_about_each(
 
 
 def form_of(page: str) -> str:
-    """The form that changes a setting."""
+    """The form for changing a setting."""
     return page.split('id="change_setting"')[1].partition("</form>")[0]

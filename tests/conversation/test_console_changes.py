@@ -1,4 +1,4 @@
-"""Changes through the console: who may make them, how they are confirmed, undone and written down."""
+"""Changes through the console: the rights they need, their confirmation, undoing and audit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_form_counts_once_and_only_from_this_session_and_origin(orbitmq_
         stale = await browser.http.post("/do/topic-save", data={**form, "form_token": "x"}, headers=ORIGIN)
         assert stale.status_code == 409
         assert "t" not in await admin.topics.list()
-        # A double click: both requests are on their way at once.
+        # Both requests of a double click are under way at once.
         both = await asyncio.gather(
             *(browser.http.post("/do/topic-save", data=form, headers=ORIGIN) for _ in range(2))
         )
@@ -65,7 +65,7 @@ async def test_a_form_counts_once_and_only_from_this_session_and_origin(orbitmq_
 @pytest.mark.behaviour("CS-24")
 async def test_a_browser_tells_forms_where_they_come_from_and_errors_lead_back(orbitmq_world: World) -> None:
     async with opened(orbitmq_world, write=True) as browser:
-        # With "no-referrer" it would send "Origin: null" with each form.
+        # With "no-referrer" a browser would send "Origin: null" with each form.
         assert (await browser.get("/topics")).headers["referrer-policy"] == "same-origin"
         page = "http://127.0.0.1:8082/topics/t/edit?x=1"
         failed = await browser.send("topic-save", {**TOPIC, "queues": "0"}, Referer=page)
@@ -135,7 +135,7 @@ async def test_a_group_is_made_changed_and_deleted(orbitmq_world: World) -> None
 
 
 async def lagging(world: World) -> None:
-    """Group g has consumed 4 messages of the one queue of topic t, which has 10."""
+    """Let group g consume 4 of the 10 messages in the only queue of topic t."""
     await sent(world, "t", *[b"%d" % number for number in range(4)], queues=1)
     async with world.consumer("g", consume_from=ConsumeFrom.FIRST) as consumer:
         consumer.subscribe("t")
@@ -173,7 +173,7 @@ async def test_a_reset_is_shown_first_made_and_undone(
     async with opened(orbitmq_world, write=True) as browser:
         assert await place(browser) == 4
         page = await browser.text("/groups/g/reset", topic="t", **fields)
-        assert await place(browser) == 4  # only shown
+        assert await place(browser) == 4  # the page only shows the change
         plan = page.split('name="plan" value="')[1].split('"')[0]
         assert (
             await browser.done("group-reset", {"group": "g", "plan": plan, "typed": "g"})
@@ -254,7 +254,7 @@ async def test_dead_letters_are_sent_again_all_or_chosen_ones(orbitmq_world: Wor
 async def test_dead_letters_of_brokers_without_redrives_are_shown(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache's brokers do not know the request; another error is shown."""
+    """Apache's brokers do not know the request; any other error is shown."""
     codes = [ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
     ask = ClusterClient.ask
 
@@ -309,7 +309,7 @@ async def test_a_setting_is_changed_only_at_a_registered_broker(orbitmq_world: W
 
 
 async def may_do(browser: Browser) -> None:
-    """What app, who has the rule Topic:orders*, may do."""
+    """The changes that user app, who has the rule Topic:orders*, may make."""
     question = {"user": "app", "may": "Pub", "resource": "Topic:orders-1", "from": "10.1.1.1"}
     page = await browser.json("/access/~test", **question)
     assert page["sentence"] == "app may do Pub with Topic:orders-1."

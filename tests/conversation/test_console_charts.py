@@ -1,4 +1,4 @@
-"""Charts of the console: what they show, and the only pages with a script."""
+"""Charts of the console: their contents, and the only pages with a script."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rates_of_topics_are_those_between_two_looks() -> None:
     assert history.note_ends(1_000, {"t": 99}) == {}
     assert history.note_ends(10_000, {"t": 60, "new": 5}) == {"t": 5.0}
     assert history.note_ends(20_000, {"t": 20, "new": 25}) == {"t": 0.0, "new": 2.0}
-    # After a long time nothing is said of the time between.
+    # After a long gap, the time in between gets no rate.
     assert history.note_ends(200_000, {"t": 9_999}) == {}
 
 
@@ -123,7 +123,7 @@ async def test_the_charts_have_the_rates_of_brokers_and_topics(orbitmq_world: Wo
         await browser.text("/")
         await world.sleep(10)
         found = await browser.json("/charts")
-        # The overview's look counts, too.
+        # The overview adds a sample, too.
         assert len(found["came_by_broker"]["times"]) == 3
         assert list(found["gone_by_broker"]["lines"]) == list(found["came_by_broker"]["lines"])
         [line] = found["came_by_topic"]["lines"].values()

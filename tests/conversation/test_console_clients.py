@@ -1,4 +1,4 @@
-"""The page of the clients at a broker that is asked about each group, as Apache's are."""
+"""The page of the clients at a broker without a list of all groups' consumers, such as Apache's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GROUPS = 400
 
 @contextmanager
 def apache(world: World, *, wait_s: float, tables: bool = True) -> Iterator[None]:
-    """Brokers that list no consumers beside the producers, and take their time for each group.
+    """Let brokers list no consumers beside the producers, and delay the response for each group.
 
     Args:
-        tables: whether they send their table of groups.
+        tables: whether the brokers respond with their table of groups.
     """
     ask = ClusterClient.ask
     late = {RequestCode.GET_CONSUMER_CONNECTION_LIST: wait_s}
@@ -81,7 +81,7 @@ async def test_clients_that_came_in_time_are_shown_and_the_missing_groups_counte
             await world.sleep(3)
             page = await browser.json("/clients")
             assert page["left_out"][0].endswith("its groups were not listed within 1.5 s")
-        # A broker of OrbitMQ lists all at once, and the same ones.
+        # A broker of OrbitMQ lists all consumers in one response, and the same ones.
         await world.sleep(3)
         page = await browser.json("/clients", group="z*")
         assert {one["group"] for one in page["clients"]} == {"zz-last"}

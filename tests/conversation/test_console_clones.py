@@ -1,4 +1,4 @@
-"""The console gives one group the offsets of another, after showing what would change."""
+"""The console copies the offsets of one group to another, after showing the changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def places(browser: Browser, group: str) -> dict[str, int]:
 
 
 async def read(world: World, group: str, *topics: str) -> None:
-    """A group that has read all of the topics."""
+    """A group that has read all messages of the topics."""
     async with world.consumer(group, consume_from=ConsumeFrom.LAST) as consumer:
         for topic in topics:
             consumer.subscribe(topic)

@@ -1,4 +1,4 @@
-"""A console of several clusters: each has pages of its own, and a form stays one of its cluster."""
+"""A console of several clusters: each has its own pages, and a form keeps to its cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_every_page_of_a_cluster_leads_to_pages_of_it(orbitmq_world: World
             places = re.findall(r'(?:href|action)="(/[^"]*)"', text)
             own = [place for place in places if not place.startswith("/static/")]
             mine = ("/@staging/", "/api/v1/@staging/", "/leave")
-            # One link of the switch leads to the other cluster, and one of the menu to all.
+            # One link of the switch leads to the other cluster, and one of the menu to the list of clusters.
             assert [place for place in own if not place.startswith(mine)] == [own_page(text), "/clusters"]
             assert f'<a href="{own_page(text)}">prod</a>' in text
         assert (await browser.get("/@other/topics")).status_code == 404
@@ -49,14 +49,14 @@ async def test_every_page_of_a_cluster_leads_to_pages_of_it(orbitmq_world: World
 
 
 def own_page(text: str) -> str:
-    """The page of the menu that a page of staging belongs to, in the other cluster."""
+    """The path in the other cluster that the menu of a page of staging marks as its current entry."""
     [found] = re.findall(r'<a href="/@staging(/[^"]*)" aria-current="page"', text)
     return str(found)
 
 
 @pytest.mark.behaviour("CS-34")
 async def test_a_change_is_made_in_the_cluster_of_its_form(orbitmq_world: World) -> None:
-    """The second cluster has no name server: what is sent there changes nothing in the first."""
+    """The second cluster has no name server, so the change fails there and does not happen in the first."""
     world, clock = orbitmq_world, orbitmq_world.runtime.clock
     await sent(world, "t", b"1")
     async with console(world, write=True) as browser:

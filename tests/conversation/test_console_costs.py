@@ -30,7 +30,7 @@ STATES, LAGS, GROUPS, TOPICS = (
 
 @contextmanager
 def asked(*, as_apache: bool = False) -> Iterator[list[tuple[int, int]]]:
-    """Record the requests to brokers inside this context: the code, and the size of the answer in bytes.
+    """Record the requests to brokers inside this context: the code, and the size of the response in bytes.
 
     Args:
         as_apache: leave out the fields that Apache's brokers ignore.
@@ -56,7 +56,7 @@ def counts(codes: list[tuple[int, int]]) -> Counter[int]:
 
 
 async def filled(world: World) -> None:
-    """Groups g1 and g2 that are behind in t, g2 in u, too."""
+    """Create groups g1 and g2 that are behind in t; g2 is behind in u, too."""
     for topic in ("t", "u"):
         await sent(world, topic, *[b"1"] * 4)
     for group, topics in (("g1", "t"), ("g2", "tu")):
@@ -128,7 +128,7 @@ async def test_tables_of_topics_and_groups_are_sent_again_only_when_they_changed
         assert {name: own["broker-a"].max_retries for name, own in groups.items()} == {
             f"g{number}": number % 3 for number in range(20) if number != 7
         }
-        # A broker that was started anew sends its present table.
+        # A broker that was restarted sends its current table.
         await orbitmq_world.stop_broker("broker-b")
         await orbitmq_world.start_broker("broker-b")
         await orbitmq_world.sleep(1)
@@ -137,7 +137,7 @@ async def test_tables_of_topics_and_groups_are_sent_again_only_when_they_changed
 
 
 async def shown(admin: Admin) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """The clients, without their addresses: one per connection."""
+    """The clients without their addresses, one per connection."""
     found = (await admin.clients.list()).whole()
     return [(one.role, one.group, one.client_id, tuple(one.brokers)) for one in found]
 
@@ -203,7 +203,7 @@ async def test_pages_share_the_answers_that_several_of_them_need(orbitmq_world: 
             for path in ("/", "/charts", "/brokers", "/groups", "/"):
                 await browser.get(path)
         assert counts(codes) == {STATES: 2, LAGS: 2, GROUPS: 2}
-        # The pages of groups and topics are as old as the lags on them.
+        # The pages of groups and topics are computed again when the lags on them are.
         await orbitmq_world.sleep(1)
         await browser.get("/topics")
         await orbitmq_world.sleep(1.5)
@@ -211,7 +211,7 @@ async def test_pages_share_the_answers_that_several_of_them_need(orbitmq_world: 
             for path in ("/groups", "/topics"):
                 await browser.get(path)
         assert counts(codes) == {LAGS: 2, GROUPS: 2, TOPICS: 2}
-        # A change of the viewer is seen at once, on every page.
+        # The viewer's own change is visible at once, on every page.
         await browser.done("group-save", {"group": "new", "retries": "3"})
         assert "new" in [one["group"] for one in (await browser.json("/groups"))["groups"]]
 

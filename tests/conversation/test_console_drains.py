@@ -1,4 +1,4 @@
-"""The console empties a broker before it is stopped, and undoes that."""
+"""The console drains a broker before it is stopped, and undoes the drain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def writable(admin: Admin, topic: str) -> dict[str, bool]:
 
 
 async def unread(world: World) -> None:
-    """A topic on both brokers, and a group that has read none of its eight messages."""
+    """Create a topic on both brokers, and a group that has read none of its eight messages."""
     await sent(world, "t", *[b"1"] * 8, queues=1)
     async with world.consumer("g", consume_from=ConsumeFrom.LAST) as consumer:
         consumer.subscribe("t")
@@ -61,7 +61,7 @@ async def test_a_broker_is_drained_and_the_drain_is_undone(orbitmq_world: World)
         entry = browser.console.audit.entries()[0]
         assert (entry.target, entry.before, entry.outcome) == ("broker-a", "read+write", "done")
         assert entry.after.startswith("read, ")
-        # A producer that names the queue still sends there: the ten seconds begin anew.
+        # A producer that names the queue can still send there, which restarts the ten seconds.
         await world.sleep(8)
         text = await browser.text(path)
         assert "Wait until nothing came for 10 s" in text

@@ -1,4 +1,4 @@
-"""Looking for messages in the console: by id and key, from a place on, within the limits of a search."""
+"""Searches for messages in the console: by id and key, from an offset on, within the limits of a search."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_body_is_shown_escaped_and_downloaded_as_an_attachment(orbitmq_w
 
 
 async def numbered(world: World, count: int, queues: int = 2) -> None:
-    """Messages 0 to ``count`` - 1 of topic t, a second apart; the even ones have the tag even."""
+    """Send messages 0 to ``count`` - 1 of topic t, a second apart; the even ones have the tag even."""
     async with world.admin() as admin:
         await admin.topics.create("t", queues=queues)
     async with world.producer() as producer:
@@ -147,7 +147,7 @@ async def test_pages_of_a_topic_with_a_percent_sign_lead_on(orbitmq_world: World
     async with opened(orbitmq_world) as browser:
         page = await browser.text("/topics/%25RETRY%25g")
         assert 'href="/messages?topic=%25RETRY%25g"' in page
-        assert 'href="/topics/%25RETRY%25g/send"' not in page  # it only reads
+        assert 'href="/topics/%25RETRY%25g/send"' not in page  # clients only read retry topics
         (row,) = (await browser.json("/messages", topic="%RETRY%g"))["messages"]
         assert (await browser.json(f"/messages/{row['message']}", topic="%RETRY%g"))["facts"]["size"] == 1
 
@@ -172,7 +172,7 @@ def test_a_cursor_is_read_as_it_was_written() -> None:
 
 
 async def needles(browser: Browser, **query: str) -> tuple[list[int], list[int]]:
-    """The messages that all pages of a search find, and how many each page has read."""
+    """The messages that all pages of a search find, and the number that each page has read."""
     found: list[int] = []
     read: list[int] = []
     for _ in range(30):
@@ -210,7 +210,7 @@ async def test_a_search_that_finds_nothing_for_long_ends_and_is_continued(
 
 
 class Slow(Reader):
-    """A reader of a cluster that gives one list in six seconds."""
+    """A reader of a cluster that needs six seconds for one of its lists."""
 
     async def steps(self) -> AsyncGenerator[ReadStep, None]:
         async for step in super().steps():
@@ -277,7 +277,7 @@ async def test_a_member_consumes_a_message_from_its_page(orbitmq_world: World) -
         await orbitmq_world.sleep(5)
         [member] = (await browser.json("/groups/g"))["members"]
         page = await browser.text(f"/messages/{message_id}", topic="t")
-        # The member is chosen, not typed.
+        # The member is chosen from a list instead of typed.
         assert f"<option>g {member['member']}</option>" in page
         fields = {"id": message_id, "topic": "t", "member": f"g {member['member']}"}
         said = await browser.done("message-consume", fields)

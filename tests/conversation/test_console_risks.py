@@ -1,4 +1,4 @@
-"""Dangerous changes in the console: for those the target has to be typed, and only for those."""
+"""Dangerous changes in the console: only for those the user has to type the target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ SECURED = {
 
 
 async def asks(browser: Browser, change: str, fields: Mapping[str, str], wanted: str) -> str:
-    """The page that asks for the target before anything is changed; a program gets an error."""
+    """Check that the change needs its target typed first, and that a program gets an error; returns
+    the page.
+    """
     before = browser.console.audit.entries()
     asked = await browser.send(change, fields)
     assert asked.status_code == 200, asked.text
@@ -50,7 +52,7 @@ async def test_a_topic_or_group_that_loses_clients_is_typed(orbitmq_world: World
         page = await asks(browser, "topic-save", topic, "t")
         assert "Topic t loses a permission" in page
         assert (await admin.topics.settings()).whole()["t"]["broker-a"].perm == 6
-        # The page has all fields of the form that was sent, and a token of its own.
+        # The page has all fields of the submitted form, and a token of its own.
         form = {
             "typed": "t",
             **dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.split("<main")[1])),

@@ -1,4 +1,4 @@
-"""The trace of a message in the console: a timeline of what happened to it, and the same as a table."""
+"""The trace of a message in the console: a timeline of its events, and the same as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of the console: by a file with roles, by the cluster's own users, by the header of a proxy."""
+"""Users of the console: from a file with roles, from the cluster's users, from the header of a proxy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def users() -> Mapping[str, User]:
-    """A user of each role, by the name of the role; and "known", whom only a proxy may name."""
+    """A user of each role, by the role's name; and "known", whom only a proxy may name."""
     lines = [line_of(role, role, PASSWORD) for role in ("watcher", "viewer", "operator", "admin")]
     return parsed("\n".join(["# users", *lines, "known:viewer", ""]), "users.txt")
 
@@ -223,7 +223,9 @@ async def test_a_session_that_was_left_is_over(orbitmq_world: World) -> None:
 async def test_a_rocketmq_cluster_without_authentication_has_no_users(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its brokers answer each request with a remark of its own, as 5.5.0 does; another error stays one."""
+    """Its brokers refuse each request with one certain remark, as 5.5.0 does; any other error stays
+    an error.
+    """
     remarks: dict[int, str] = {
         RequestCode.AUTH_LIST_USER: "An system error occurred, please try again later.",
         RequestCode.AUTH_LIST_ACL: "java.lang.IllegalStateException: The authorizationMetadataProvider is "

@@ -10,7 +10,7 @@ from orbitmq import Consumer, Message, ReceivedMessage
 from orbitmq.testing import World
 
 DEAD = "%DLQ%cg"
-# More than a message is tried; a group that read its own dead letters would fail with each for ever.
+# More failures than tries of one message: a group that read its own dead letters would fail for ever.
 FAILURES = 10
 
 

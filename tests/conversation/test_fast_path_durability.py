@@ -1,4 +1,4 @@
-"""A disk that hangs: what senders are told, at the fast path as from the handlers."""
+"""A disk that hangs: the responses to senders, from the fast path as from the handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.wire.frame import FrameDecoder
 
 
 class Talk:
-    """What came back on one connection, and when."""
+    """The responses on one connection, and their times."""
 
     def __init__(self) -> None:
         self.responses: list[Command] = []
@@ -49,7 +49,7 @@ def send_while_the_disk_hangs(*, fast: bool, timeout_ms: int, seed: int) -> Talk
                     decoder.feed(bytes(wire.raw))
                     wire.raw.clear()
                     for command in decoder.commands():
-                        # Made up by each broker for a message that brought none.
+                        # Each broker invents the id of a message that has none.
                         assert command.ext.pop("transactionId")
                         talk.responses.append(command)
                         talk.answered_at.append(asyncio.get_running_loop().time() - start)
@@ -72,7 +72,7 @@ def test_a_hung_disk_shows_at_both_doors_alike(seed: int) -> None:
     assert fast.fast >= 12
     assert slow.fast == 0
     assert [response.code for response in fast.responses] == [10] * 15
-    # A frame that the fast path leaves to the handlers may be answered after its neighbours.
+    # The response to a frame that the fast path leaves to the handlers may come after later ones.
     assert sorted(fast.responses, key=by_opaque) == sorted(slow.responses, key=by_opaque)
     for talk in (fast, slow):
         assert 5.0 <= talk.answered_at[0] <= 5.2

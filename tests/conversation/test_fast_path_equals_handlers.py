@@ -1,4 +1,4 @@
-"""The fast path is a short cut: with it and without it, a broker answers and stores the same."""
+"""The fast path is a short cut: with it and without it, a broker's responses and records are the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def plain(response: Command) -> Any:
-    """A response without what is drawn at random, or depends on the length of that."""
+    """A response without random values, and without values that depend on their length."""
     ext = dict(response.ext)
     if "msgId" in ext:
         ext["msgId"] = str(len(ext["msgId"].split(",")))
@@ -53,7 +53,7 @@ def record(data: bytes) -> Any:
     if len(unique) == 32 and unique.isalnum():
         properties["UNIQ_KEY"] = "*"
     if "__DELIVERY_OF" in properties:
-        properties["__DELIVERY_OF"] = "*"  # a place in the log, which depends on the order of properties
+        properties["__DELIVERY_OF"] = "*"  # a log offset, which depends on the order of properties
     return (
         found.topic, found.queue_id, found.queue_offset, found.flag, found.sys_flag, found.body,
         found.body_crc, found.born_timestamp, found.born_host[0], found.store_host,
@@ -87,12 +87,13 @@ def test_signed_requests_and_those_of_a_namespace_take_it_too(seed: int) -> None
 @pytest.mark.parametrize("seed", range(12))
 def test_any_stream_has_the_same_outcome(seed: int, flush: str) -> None:
     first, rest = stream(seed, 120)
-    # No file ends here: where one ends depends on the order of properties, and shows what was written early.
+    # The log stays in one file: the end of a file depends on the order of properties, and on the time of
+    # writes.
     common: dict[str, Any] = {"seed": seed, "flush_disk_type": flush, "mapped_file_size_commit_log": 8 << 20}
     ours = play(first + rest, **common)
     theirs = play(first + rest, **common, fast=False)
     compare(ours, theirs)
-    assert all(ours.messages["T"][:2])  # normal messages, and those with a sharding key
+    assert all(ours.messages["T"][:2])  # normal messages, and messages with a sharding key
     assert ours.taken > 20
     assert theirs.taken == 0
 
@@ -122,7 +123,7 @@ def test_damaged_frames_leave_the_log_whole_and_others_served(seed: int) -> None
     damaged = []
     for _ in range(80):
         frame = bytearray(frames.any())
-        # The length stays: a wrong one only makes the connection end.
+        # The frame's length stays right, since a wrong one only ends the connection.
         for _ in range(draw.choice([0, 1, 1, 3])):
             at = draw.randrange(4, len(frame))
             frame[at] = draw.choice([0, 1, 2, 0x22, 0x5C, 0x7F, 0x80, 0xFF, draw.randrange(256)])

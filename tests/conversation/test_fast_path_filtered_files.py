@@ -1,4 +1,4 @@
-"""A filtered pull that looks through consume queue files without a message that passes comes to an end."""
+"""A filtered pull that skips consume queue files without a matching message ends in time."""
 
 from __future__ import annotations
 

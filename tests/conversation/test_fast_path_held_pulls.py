@@ -1,4 +1,4 @@
-"""Pulls that wait in the fast path: parked at the end of their queue, answered when a message comes."""
+"""Pulls that wait in the fast path: held at the end of their queue, answered when a message arrives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pull(offset: int, *, commit: int | None = None, wait_ms: int = 5000) -> Comm
 
 @pytest.fixture
 def client(broker: Broker, orbitmq_loop: SimulatedLoop) -> RemotingClient:
-    """Topic T of the broker holds one message that group ``g`` has pulled: the fast path knows both."""
+    """Let group ``g`` pull the only message of topic T, so that the fast path knows both."""
     client = RemotingClient(broker.runtime)
 
     async def prepare() -> None:
@@ -89,7 +89,9 @@ async def test_a_pull_whose_time_is_over_learns_that_nothing_came(
 
 @pytest.mark.behaviour("FI-06")
 async def test_a_reset_ends_the_wait_at_once(broker: Broker, client: RemotingClient) -> None:
-    """Its group lost the permission for the fast path only after it was woken, and it waited on."""
+    """The reset takes the group's permission for the fast path only after it has woken the pull, which must
+    not wait again.
+    """
     waiting = asyncio.ensure_future(client.request(broker.address, pull(1), 10_000))
     await asyncio.sleep(1)
     assert broker.doors.fast_path is not None

@@ -1,4 +1,4 @@
-"""The fast path of a broker that asks for keys: the same answers as the handlers give, for each user."""
+"""The fast path of a broker that requires keys: for each user the same responses as from the handlers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SignedFrames(Frames):
         made = [self._encoded(signed(one, "root")) for one in (make_user(), allow(*RULES))]
         frames = [*made, *super().warm_up()]
         self._always = "app"
-        # The fast path takes what the gate has let pass twice.
+        # The fast path takes requests that the gate has permitted twice.
         frames += [self.send(topic, plain=True) for topic in ("T", "U") for _ in range(2)]
         frames += [self.pull("T", group, plain=True) for group in ("cg", "free") for _ in range(2)]
         self._always = ""
@@ -81,7 +81,7 @@ class SignedFrames(Frames):
             command.ext |= {name: "x1" for name in ("SecurityToken", "ns", "nsd") if draw.random() < 0.2}
             signed(command, self._always or draw.choice(["app", "app", "app", "root"]))
             if draw.random() < 0.1:
-                command.ext["__ZONE_NAME"] = "z"  # added behind the signing, as clients of 5.x do
+                command.ext["__ZONE_NAME"] = "z"  # added after the signing, as clients of 5.x do
         elif what < 0.8:
             command.ext["__ZONE_MODE"] = "z"
             signed(command, "app")
@@ -114,7 +114,7 @@ def test_any_stream_of_several_users_has_the_same_outcome(seed: int) -> None:
 
 
 class CertifiedFrames(SignedFrames):
-    """Frames of a client with the certificate of app: with keys or without, its own and those of others."""
+    """Frames of a client with the certificate of app: without keys, with its own or with another user's."""
 
     def command(self, code: int, ext: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
         draw = self.random
@@ -142,7 +142,7 @@ def test_any_stream_of_a_client_with_a_certificate_has_the_same_outcome(seed: in
 
 
 class Client:
-    """Sends requests of one connection to a broker in memory, each in a chunk of its own."""
+    """Sends requests to a broker in memory on one connection, each in a chunk of its own."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -157,14 +157,14 @@ class Client:
         return next(answer for answer in answers(self.wire) if answer.opaque == self.opaque)
 
     async def send(self, user: str = "app", topic: str = "T", secret: str = "") -> tuple[int, bool]:
-        """The code of the answer, and whether the fast path gave it."""
+        """Send a message; returns the response code, and whether the fast path responded."""
         assert self._broker.doors.fast_path is not None
         before = self._broker.doors.fast_path.messages_in
         answer = await self.ask(send_to(topic), user, secret)
         return answer.code, self._broker.doors.fast_path.messages_in > before
 
     async def begin(self) -> None:
-        """The user app, with rights for T, and the topic."""
+        """Create the user app, with rights for T, and the topic."""
         for command in (make_user(), allow(*RULES), send_to("T")):
             assert (await self.ask(command, "root")).code == 0
 
@@ -308,7 +308,7 @@ async def test_a_pull_that_waits_ends_when_the_user_of_its_certificate_may_no_lo
 
 
 async def test_a_field_that_is_there_twice_is_never_signed_twice(runtime: SimulatedRuntime) -> None:
-    """The decoder takes the last one, and so does who signs; the fast path must not see another request."""
+    """Decoder and signer take the last of them; the fast path must not take the other."""
     async with Broker(runtime, settings(**ON)) as broker:
         client = Client(broker)
         await client.begin()
@@ -333,7 +333,7 @@ async def test_a_field_that_is_there_twice_is_never_signed_twice(runtime: Simula
 
 
 def with_another(frame: bytes, name: str, value: str, *, first: bool) -> bytes:
-    """The frame with one more field of this name, before all others or behind them."""
+    """The frame with one more field of this name, in front of the others or after them."""
     _, word = struct.unpack(">ii", frame[:8])
     header, body = frame[8 : 8 + (word & 0xFFFFFF)], frame[8 + (word & 0xFFFFFF) :]
     if word >> 24:  # the binary form
@@ -373,7 +373,7 @@ async def test_keys_that_are_there_twice_are_judged_as_they_are_decoded(
                 ext = decode_frame(frame).ext
                 user, secret = ext["AccessKey"], SECRETS.get(ext["AccessKey"], "")
                 is_made = user in ("app", "root") and ext["Signature"] == signature(secret, ext, b"body")
-                # A stateful broker looks no more at a signature of a user that this connection has shown.
+                # A stateful broker skips the signature of a user that this connection has proved once.
                 passes = is_made or (bool(strategy) and user == "app")
                 client.wire.deliver(frame)
                 await asyncio.sleep(0.1)

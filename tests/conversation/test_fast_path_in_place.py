@@ -1,4 +1,6 @@
-"""Long answers to pulls go out from where the log has them: the same bytes, whole frames, in their order."""
+"""Long responses to pulls are sent from the log's own memory: the same bytes, whole frames, in their
+order.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Talk:
     """A connection to a broker whose fast path knows topic T and its reader.
 
     Attributes:
-        in_place: of each answer that went out from the log, in how many stretches.
+        in_place: the number of stretches of each response that was sent from the log.
     """
 
     def __init__(self, broker: Broker, format: Serialization, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +61,13 @@ class Talk:
         return self.frame(pull_request(offset, max_msg_bytes=max_bytes, max_msg_nums=count, **values))
 
     async def begin(self) -> None:
-        """Connect, let the topic be made and the reader be permitted."""
+        """Connect, and pull until the topic exists and the reader is permitted."""
         self._wire = Wire(self._broker)
         await self.say(self.send())
         await self.say(self.pull())
 
     async def say(self, *frames: bytes) -> list[Command]:
-        """Deliver the frames as one chunk; the answers, in order."""
+        """Deliver the frames as one chunk; returns the responses in order."""
         self._wire.raw.clear()
         self._wire.deliver(b"".join(frames))
         await asyncio.sleep(1)
@@ -76,7 +78,7 @@ class Talk:
         return answers
 
     def check(self, answer: Command, offset: int, max_bytes: int = ALL, count: int = 1000) -> None:
-        """The answer is what the store copies out."""
+        """Check that the response equals the copy that the store returns."""
         read = self.store.get("T", 0, offset, count, max_bytes=max_bytes)
         assert (answer.code, answer.remark) == (0, "FOUND")
         assert answer.body == read.body

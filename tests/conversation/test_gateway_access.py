@@ -1,4 +1,4 @@
-"""gRPC clients of a broker that requires keys: who they are, and what they may do."""
+"""gRPC clients of a broker that requires keys: their users and their rights."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_client_works_with_its_keys_and_rights(runtime: SimulatedRuntime
 async def test_every_call_of_others_is_unauthorized(
     runtime: SimulatedRuntime, headers: dict[str, str], remark: str
 ) -> None:
-    # Wrong signatures slow their address, so the half message may not be asked about meanwhile.
+    # Wrong signatures delay the requests of their address, so the transaction must not time out meanwhile.
     async with world(runtime, transaction_timeout_ms=600_000) as found:
         found.user("gone", UserStatus.DISABLE)
         found.allow("gone", ("*", "All"))
@@ -193,7 +193,7 @@ async def test_wrong_signatures_slow_their_address_at_every_port(runtime: Simula
                 times.append(clock.monotonic() - begin)
         assert times[4] < 0.1
         assert 3 < times[-1] < 10
-        # New connections from there are not read at once, whatever they speak.
+        # The broker also delays new connections from that address, in any protocol.
         begin = clock.monotonic()
         async with found.client(APP) as app:
             assert (await app.route()).status.code == Code.OK
@@ -237,7 +237,7 @@ async def test_every_call_needs_the_rights_of_its_topic_and_group(runtime: Simul
                 (await other.change(handle, 20_000, topic="U"), sub),
                 (await other.give_up(handle, topic="U"), sub),
                 (await other.end(half), pub),
-                # The topic of the half message counts, whatever the request says.
+                # The right for the half message's topic counts, not that for the topic in the request.
                 (await other.end(half, TransactionResolution.ROLLBACK, topic="U"), pub),
                 (await other.recall("x"), pub),
             ):
@@ -315,7 +315,7 @@ async def test_observing_counts_and_serves(runtime: SimulatedRuntime) -> None:
             await nobody.start()
             async with found.client(APP, "client-3") as app:
                 await app.start()
-                # With the same client id, before and after it got keys.
+                # The client id is the same before and after the client has keys.
                 app.more_headers = {}
                 assert (await app.heartbeat()).status.code == Code.OK
         client = RemotingClient(found.runtime, identity=Identity(ROOT))

@@ -1,4 +1,4 @@
-"""AckMessage with one handle: the same answer as one among others, when it is on disk."""
+"""AckMessage with one handle: the same response as for one among others, sent once it is on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.wire.errors import RemotingError
 
 @pytest.fixture
 def ordinary(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The requests that took the ordinary way, over a network that delivers each write whole."""
+    """The requests that took the ordinary way, over a network that delivers each write as a whole."""
     found: list[bytes] = []
     begin = AckMessage.begin
 
@@ -122,7 +122,7 @@ async def test_a_disk_that_refuses_an_acknowledgement_refuses_no_later_one(
 async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
     grpc_broker: Broker, rpc: RpcClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is read in the turn of the event loop after the only answer that waited.
+    # The request is read in the turn of the event loop after the only waiting response.
     await rpc.sent(b"one", b"two", b"three")
     handles = handles_of(await all_of(rpc, 3))
     save, disk = grpc_broker.services.metadata.save, asyncio.Event()
@@ -165,7 +165,7 @@ async def test_an_acknowledgement_that_comes_with_the_last_answer_is_answered(
 
 
 async def check_both_ways(rpc: RpcClient, ordinary: list[bytes]) -> None:
-    """Acknowledge good and bad handles one way and the other."""
+    """Acknowledge good and bad handles both ways."""
     await rpc.sent(*(b"%d" % number for number in range(6)))
     handles = handles_of(await all_of(rpc, 6))
     foreign = handles[5].replace(" broker-a ", " elsewhere ")

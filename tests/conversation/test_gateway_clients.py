@@ -1,4 +1,4 @@
-"""gRPC clients: routes, assignments, settings, heartbeats, and when they are gone."""
+"""gRPC clients: routes, assignments, settings, heartbeats, and the end of clients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_an_assignment_gives_the_used_address_only_if_it_leads_to_this_bro
         (address,) = answer.assignments[0].message_queue.broker.endpoints.addresses
         return address.host, address.port
 
-    # A client of another broker names that one in its calls to this broker.
+    # A client of another broker sends that broker's address in its calls to this one.
     elsewhere = ("mq-b.example.com", 30_081)
     assert await place(elsewhere) == ("127.0.0.1", 10911)
     here = ("mq-a.example.com", 30_081)
@@ -103,7 +103,7 @@ async def test_a_running_consumer_does_not_make_a_deleted_topic_again(
         assert answer.status.code == Code.TOPIC_NOT_FOUND
         assert "orbitmq topic create T" in answer.status.message
     assert "T" not in grpc_broker.services.topics
-    assert (await rpc.route("another")).status.code == Code.OK  # it subscribes to one more topic
+    assert (await rpc.route("another")).status.code == Code.OK  # the client subscribes to another topic
     async with RpcClient(grpc_broker.runtime, client_id="producer-1") as producer:
         assert (await producer.send(message())).status.code == Code.OK
     assert (await rpc.route("T")).status.code == Code.OK
@@ -253,7 +253,7 @@ async def test_a_kind_of_client_that_is_not_served_is_told_so(
 
 
 async def group_with(broker: Broker, **changes: object) -> None:
-    """Change group cg, as an administrator does."""
+    """Change group cg as an administrator does."""
     body = json.dumps({"groupName": "cg", **changes}).encode()
     async with BrokerPeer(broker.runtime, client_id="admin") as peer:
         await peer.ok(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
@@ -279,7 +279,7 @@ async def test_settings_go_out_again_when_their_group_has_changed(
         assert command.settings.subscription.subscriptions[0].topic.name == "T"
         await group_with(grpc_broker, retryMaxTimes=4, groupRetryPolicy=policy, consumeMessageOrderly=True)
         assert (await stream.next(1.5)).settings.subscription.fifo is True
-        # What is no news to clients is not sent: the same again, and what only the broker knows.
+        # Settings are not sent if they are unchanged, or if the change concerns only the broker.
         await group_with(
             grpc_broker,
             retryMaxTimes=4,
@@ -339,7 +339,7 @@ async def test_a_client_that_never_reads_its_stream_holds_up_nothing(
     async with RpcClient(grpc_broker.runtime, reads=False) as deaf:
         stream = deaf.telemetry()
         for _ in range(20 * MAX_ANSWERS):
-            # Big enough to fill every window.
+            # The message is large enough to fill each window.
             await stream.send(deaf.settings(topics=[f"topic-{number}" for number in range(200)]))
         await asyncio.sleep(1)
         async with RpcClient(grpc_broker.runtime, client_id="other") as other:

@@ -30,7 +30,7 @@ SECOND = 10921
 
 
 class Cluster:
-    """A name server and two brokers; the second one with gRPC or, as Apache's, without."""
+    """A name server and two brokers; the second one serves gRPC, or, like Apache's, does not."""
 
     def __init__(self, runtime: SimulatedRuntime, *, second_serves: bool = True) -> None:
         self.runtime = runtime
@@ -68,10 +68,10 @@ class Cluster:
 
 
 class Told:
-    """A name server that tells a route of three brokers, whatever it is asked.
+    """A name server that answers each request with a route of three brokers.
 
     Attributes:
-        asked: how often.
+        asked: the number of its requests.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ class Told:
             [
                 BrokerData("c", "broker-a", {0: "127.0.0.1:10911"}),
                 BrokerData("c", "broker-b", {0: f"127.0.0.1:{SECOND}"}),
-                # Only a slave is left, and no name server shows it in its master's place.
+                # Only a slave is left, which no name server shows in its master's place.
                 BrokerData("c", "broker-c", {1: f"127.0.0.1:{SECOND}"}),
             ],
         )
@@ -117,7 +117,7 @@ def client(cluster: Cluster, orbitmq_loop: SimulatedLoop) -> RpcClient:
 
 
 def places(answer: QueryRouteResponse) -> list[tuple[str, int, int, int]]:
-    """Broker, its id, its port and the queue, in the order of the route."""
+    """Broker name, broker id, port and queue, in the order of the route."""
     assert answer.status.code == Code.OK, answer
     return [
         (
@@ -228,7 +228,7 @@ async def test_a_silent_name_server_holds_up_nobody_for_long(cluster: Cluster, c
         took.append(cluster.runtime.clock.monotonic() - start)
         assert found == (BOTH if topic == "T" else [(*A, 0), (*A, 1)])
     await silent.close()
-    # The clients wait 3 s.
+    # Clients wait 3 s.
     assert took[0] < 2
     assert max(took[1:]) < 0.1
 
@@ -285,7 +285,7 @@ async def test_a_recall_reaches_the_broker_that_has_the_message(cluster: Cluster
     delayed = message(message_type=MessageType.DELAY, delivery_timestamp=at, id="id-1")
     async with RpcClient(cluster.runtime, port=SECOND) as sender:
         sent = await sender.send(delayed)
-    # Clients ask the endpoint that they were given.
+    # Clients send a recall to the endpoint that they are configured with.
     handle = sent.entries[0].recall_handle
     recalled = await client.recall(handle)
     assert (recalled.status.code, recalled.message_id) == (Code.OK, "id-1")
@@ -332,7 +332,7 @@ async def test_a_clean_stop_sends_clients_away_that_understand_it(
         assert [each.HasField("reconnect_endpoints_command") for each in commands] == [True] * told
         assert stream.answer.status == 0
         await rpc.grpc.gone.wait()
-        # The first one ends new calls, the last one comes when those under way have ended.
+        # The first GOAWAY ends new calls; the last one comes when the calls under way have ended.
         assert rpc.grpc.goaways[0][0] == 2**31 - 1
         assert len(rpc.grpc.goaways) == 2
         await stopping
@@ -340,7 +340,9 @@ async def test_a_clean_stop_sends_clients_away_that_understand_it(
 
 @pytest.mark.behaviour("GW-49")
 async def test_a_clean_stop_loses_no_send_of_a_producer_that_has_another_broker(cluster: Cluster) -> None:
-    """Each message is sent until a broker takes it, as clients do: at the other one after UNAVAILABLE."""
+    """As clients do, the producer sends each message until a broker takes it: after UNAVAILABLE to the other
+    one.
+    """
     await cluster.create("T", 10911, SECOND, readQueueNums=2, writeQueueNums=2)
     taken: list[bytes] = []
 
@@ -357,7 +359,7 @@ async def test_a_clean_stop_loses_no_send_of_a_producer_that_has_another_broker(
                     assert parse(schema.SendMessageResponse, answer.messages()[0]).status.code == Code.OK
                     taken.append(body)
                     break
-                # The call was not begun, or its connection ended before an answer.
+                # The call had not begun, or its connection ended before a response.
                 assert answer.status == GrpcStatus.UNAVAILABLE, answer
             else:
                 raise AssertionError(f"no broker took {body!r}")

@@ -22,14 +22,16 @@ async def group_of(broker: Broker, *, in_order: bool, retries: int) -> None:
 
 
 async def tried_by_grpc(rpc: RpcClient) -> int:
-    """Receive the message, let its time run out; which delivery that was, 0: there is no message."""
+    """Receive the message and let its time run out; returns the number of the delivery, 0 without a
+    message.
+    """
     found = (await rpc.receive()).messages
     await asyncio.sleep(12)
     return found[0].system_properties.delivery_attempt if found else 0
 
 
 async def tried_by_remoting(peer: BrokerPeer, *, in_order: bool) -> int:
-    """The same by a pop of the remoting protocol."""
+    """Do the same by a pop of the remoting protocol."""
     popped = await pop(peer, order=in_order)
     await asyncio.sleep(12)
     if not popped.records:

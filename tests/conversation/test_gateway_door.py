@@ -1,4 +1,4 @@
-"""The gRPC door: what begins with HTTP/2 on the broker's port and on its own; limits and bad input."""
+"""The gRPC listener: HTTP/2 on the broker's port and on its own; limits and bad input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from orbitmq.testing import SimulatedRuntime
 
 @dataclass
 class Script:
-    """A service that stands for the broker's: what its calls do is known."""
+    """A stand-in for the broker's service that records what its calls do."""
 
     calls: list[Call] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
@@ -193,7 +193,7 @@ async def test_byte_by_byte_and_large_bodies(runtime: SimulatedRuntime) -> None:
 
 
 async def gone(call: Call) -> None:
-    """Return when the client of a call is gone."""
+    """Return when the call's client is gone."""
     happened = asyncio.Event()
     call.when_gone(happened.set)
     await happened.wait()
@@ -244,7 +244,7 @@ async def test_a_client_that_reads_nothing_holds_up_nobody(runtime: SimulatedRun
         await asyncio.sleep(1)
         async with client(broker) as asker:
             assert (await asker.call("Echo", b"x")).status == 0
-        assert len(script.calls) == len(streams) + 1  # and the echo
+        assert len(script.calls) == len(streams) + 1  # the further call is the echo
         sleeper.close()
         while len(script.ends) < len(streams):
             await asyncio.sleep(0.01)
@@ -273,7 +273,7 @@ async def test_more_calls_than_a_connection_may_have_are_refused(runtime: Simula
     async with served(runtime, script) as broker, client(broker) as asker:
         await asyncio.sleep(0.01)
         assert asker.h2.remote_settings.max_concurrent_streams == MAX_STREAMS
-        # A client that does not care.
+        # The client ignores the server's limit.
         asker.h2.remote_settings.max_concurrent_streams = 5000
         asker.h2.remote_settings.acknowledge()
         streams = [asker.open("Wait", end=True) for _ in range(MAX_STREAMS)]
@@ -478,7 +478,7 @@ class WithoutLibrary(ModuleType):
             WithoutLibrary("connection"),
             b"gRPC needs google.protobuf, which is not installed here: pip",
         ),
-        # To install it once more would not help: one compiled module is older than the others.
+        # Installing the library again would not help: one compiled module is older than the others.
         (None, b"its modules cannot be loaded: import of orbitmq.gateway.connection halted"),
     ],
     ids=["not installed", "broken"],
@@ -501,7 +501,7 @@ async def test_where_the_library_is_not_installed_clients_are_told(
                 assert said in text
 
         await asyncio.gather(*(told() for _ in range(20)))
-        # One, and at the end of the second how many more there were.
+        # One line for the first, and one at the end of the second with the count of the others.
         assert len(lines(caplog)) <= 2
         visitor = client(broker)
         await visitor.connect()
@@ -556,7 +556,7 @@ async def test_connections_above_the_limit_are_refused(
 
 
 class Prompt:
-    """A handler that needs no task: it keeps the replies until they are given."""
+    """A handler that needs no task: it keeps the replies until the test sends them."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []

@@ -1,4 +1,4 @@
-"""Messages that stay with a push consumer, and those whose answer is lost on its way."""
+"""Messages that stay with a push consumer, and messages whose response is lost on its way."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_client_cut_off_for_5_seconds_keeps_its_messages(grpc_broker: Br
 async def test_a_silent_client_gives_its_messages_back(
     grpc_broker: Broker, rpc: RpcClient, orbitmq_runtime: SimulatedRuntime
 ) -> None:
-    """It never had a stream, so only its silence tells."""
+    """The client never had a stream, so only its silence shows that it is gone."""
     await rpc.sent(b"one")
     assert (await rpc.receive(renew=True)).bodies == [b"one"]
     loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ async def test_a_message_put_off_by_its_consumer_is_not_kept(grpc_broker: Broker
 
 
 async def lost_answer(rpc: RpcClient, lossy: RpcClient, **values: object) -> int:
-    """A message, and a receive of its answer, which does not arrive; gives the stream."""
+    """Send a message and let a client receive it without getting the response; returns the stream."""
     stream = receiving(lossy, renew=True, wait_ms=20_000, **values)
     await asyncio.sleep(0.1)
     lossy.grpc.hears = False
@@ -150,7 +150,7 @@ async def lost_answer(rpc: RpcClient, lossy: RpcClient, **values: object) -> int
 
 
 async def comes_again(rpc: RpcClient, within_s: float) -> Received:
-    """What a second client of the group gets, which waits for so long at most."""
+    """The messages that a second client of the group receives, which waits for at most this long."""
     async with RpcClient(rpc.grpc._runtime, client_id="other") as other:
         return await other.receive(wait_ms=int(within_s * 1000))
 

@@ -1,4 +1,4 @@
-"""gRPC clients that change what they are, share an id, or send floods and garbage."""
+"""gRPC clients that change their kind, share an id, or send floods and garbage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_client_that_changes_its_group_leaves_the_old_one_and_its_messag
         await second.start()
         assert (await second.receive(wait_ms=2_000)).bodies == [b"one"]
         second.group = "other"
-        # What it has of its new group stays with it.
+        # Its messages of the new group stay with it.
         assert (await second.receive(wait_ms=2_000)).bodies == []
 
 
@@ -109,15 +109,15 @@ async def test_two_clients_with_one_id_are_both_served(grpc_broker: Broker, rpc:
         got = [await each.receive(count=3, renew=True) for each in (rpc, twin)]
         assert sorted(body for each in got for body in each.bodies) == [b"%d" % n for n in range(6)]
         assert members(grpc_broker, "cg") == ["client-1"]
-        for each, found in zip((twin, rpc), got, strict=True):  # each acknowledges what the other got
+        for each, found in zip((twin, rpc), got, strict=True):  # each acknowledges the other's messages
             handles = [found.handle(index) for index in range(len(found.messages))]
             assert (await each.ack(*handles)).status.code == Code.OK
-        # A stream of one ends, the other's is there: the client is.
+        # When one stream ends, the other still shows that the client lives.
         second.reset()
         await asyncio.sleep(12)
         await rpc.heartbeat(ClientType.PUSH_CONSUMER)
         assert members(grpc_broker, "cg") == ["client-1"]
-        # The goodbye of one is that of both; the other comes back with its next stream.
+        # The goodbye of one counts for both; the other is a member again with its next stream.
         await twin.goodbye()
         await asyncio.wait_for(first.answer.done.wait(), 5)
         assert members(grpc_broker, "cg") == []
@@ -172,7 +172,7 @@ async def test_10000_telemetry_streams_that_never_read_hold_up_nobody(
     await asyncio.sleep(12)
     assert members(grpc_broker, "cg") == []
     await is_served(grpc_broker, "after")
-    # Each member told of each other: fifty million notices, which no gRPC client wants.
+    # Notices of each member to each other would be fifty million, which no gRPC client uses.
     assert notices == []
     assert len(warnings_of(caplog)) < 10
 
@@ -189,14 +189,15 @@ async def test_settings_beyond_what_a_connection_may_hold_end_their_stream(
     refused = deaf.received.count(b"more than can be held")
     assert 200 > refused >= 100
     await is_served(grpc_broker, "other")
-    # What is over is not counted any more.
+    # Streams that have ended do not count.
     deaf.end(0, 200)
     await asyncio.sleep(1)
     await deaf.opens(20, "deaf", settings, first=200)
     assert deaf.received.count(b"more than can be held") == refused
 
 
-# How long clients send damaged conversations; without it a fixed number of them, which takes a second or two.
+# How many seconds clients send damaged conversations; 0 for a fixed number of them, which takes a second or
+# two.
 FUZZ_SECONDS = float(os.environ.get("ORBITMQ_FUZZ_SECONDS", "0"))
 FUZZ_SEED, FUZZ_ROUNDS = 53, 600
 

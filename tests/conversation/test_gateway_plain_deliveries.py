@@ -1,4 +1,4 @@
-"""Plain deliveries: the same message, whichever way it takes, is the same response."""
+"""Plain deliveries: a message gives the same response by the plain and by the ordinary way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BORN = timestamp(1_700_000_000_123)
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many messages each pop delivered the plain way; 0: it took the ordinary one."""
+    """The number of messages that each pop delivered the plain way; 0 for the ordinary way."""
     found: list[int] = []
     responses = Receives._responses
 
@@ -39,7 +39,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def both(
     rpc: RpcClient, monkeypatch: pytest.MonkeyPatch, count: int, **values: Any
 ) -> tuple[list[schema.Message], list[schema.Message]]:
-    """Messages that two groups receive, one the plain way and the other the ordinary one."""
+    """The messages that two groups receive, one the plain way and the other the ordinary one."""
     mine = await all_of(rpc, count, **values)
     with monkeypatch.context() as patch:
         patch.setattr(Receives, "_responses", lambda *_: None)
@@ -51,7 +51,7 @@ async def both(
 
 
 def check_equal(mine: list[schema.Message], theirs: list[schema.Message]) -> None:
-    """Equal but for the time of the pop in the handle."""
+    """Compare the messages, except the pop time in their handles."""
     assert len(mine) == len(theirs)
     for one, other in zip(mine, theirs, strict=True):
         words = [each.system_properties.receipt_handle.split(" ") for each in (one, other)]
@@ -143,6 +143,6 @@ async def test_messages_that_cannot_be_written_come_again(
         deaf.grpc.flush()
         await asyncio.sleep(1)
     assert sum(begun) > 0
-    # Long before their invisible time of 10 s is over.
+    # This is long before the end of their invisible time of 10 s.
     async with asyncio.timeout(5):
         await all_of(rpc, 24)

@@ -1,4 +1,4 @@
-"""Plain sends: the same message, whichever way it takes, is the same record and the same answer."""
+"""Plain sends: a message gives the same record and the same response by the plain and by the ordinary way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BORN = timestamp(1_700_000_000_123)
 
 @pytest.fixture
 def ordinary(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The requests that took the ordinary way, over a network that delivers each write whole."""
+    """The requests that took the ordinary way, over a network that delivers each write as a whole."""
     found: list[bytes] = []
     begin = SendMessage.begin
 
@@ -40,7 +40,7 @@ def ordinary(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 async def both(rpc: RpcClient, each: schema.Message) -> list[schema.SendMessageResponse]:
-    """The answers to a message sent the plain way, and the ordinary one."""
+    """The responses to a message sent the plain way and the ordinary way."""
     answers = []
     for together in (True, False):
         rpc.grpc.together = together

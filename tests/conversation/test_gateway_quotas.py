@@ -1,4 +1,4 @@
-"""A gRPC client over its quota is not read for a while; other clients are, and nobody gets an error."""
+"""The broker pauses reading from a gRPC client over its quota; it reads from others, and no call fails."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def took(broker: Broker, work: Awaitable[object]) -> float:
 
 
 async def send(rpc: RpcClient, count: int, topic: str = "T", size: int = 1) -> None:
-    """Plain sends: their messages name the time at which they were made."""
+    """Send messages the plain way: they name the time at which they were created."""
     for _ in range(count):
         answer = await rpc.send(message(bytes(size), topic=topic, born_timestamp=BORN))
         assert answer.status.code == Code.OK
 
 
 async def receive(rpc: RpcClient, count: int) -> None:
-    """Five messages at a time."""
+    """Receive messages, five at a time."""
     while count > 0:
         count -= len((await rpc.receive(count=5, wait_ms=20_000)).messages)
 
@@ -55,11 +55,11 @@ async def test_messages_of_a_topic_are_taken_at_its_rate(grpc_broker: Broker, rp
     async with BrokerPeer(grpc_broker.runtime) as peer, RpcClient(grpc_broker.runtime) as other:
         for topic in TOPICS:
             await peer.create(topic, readQueueNums=1, writeQueueNums=1)
-            # Both topics are known to the way of plain sends before there is a quota.
+            # Both topics are known to the plain way before the quota is set.
             await send(rpc, 1, topic)
         await limit(peer, "topic", "slow", messages_in=10)
         assert await took(grpc_broker, send(other, 50, "quick")) < 1
-        # Ten at once, then ten a second.
+        # The quota allows ten messages at once, then ten a second.
         assert 4 <= await took(grpc_broker, send(rpc, 51, "slow")) < 6
         quota = await quota_of(peer)
         assert quota.pauses_in >= 40
@@ -81,7 +81,7 @@ async def test_a_request_with_messages_of_two_topics_counts_each_for_its_own(
                 answer = await rpc.send(message(topic="slow"), message(topic="quick"), message(topic="quick"))
                 assert answer.status.code == Code.OK
 
-        # Of five messages two are free; the fifth request waits for the fourth one's debt.
+        # Two of five messages are free; the fifth request waits for the debt of the fourth.
         assert 0.9 <= await took(grpc_broker, both()) < 1.5
 
 
@@ -100,7 +100,7 @@ async def test_an_address_brings_its_bytes_a_second_also_on_a_new_connection(
             async with RpcClient(grpc_broker.runtime, client_id="client-2") as client:
                 await send(client, 1)
 
-        # A client that connects anew waits for the rest of its pause, longer than a preface may take.
+        # A client that reconnects waits for the rest of its pause, which is longer than a preface may take.
         assert 11 < await took(grpc_broker, again()) < 14
 
 

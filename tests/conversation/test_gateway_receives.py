@@ -1,4 +1,4 @@
-"""ReceiveMessage: what it waits for, what it gives, and what becomes of messages that cannot be written."""
+"""ReceiveMessage: its waits, its messages, and the fate of messages that cannot be written."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_consumers_that_wait_have_no_task_and_no_timer_each(
 
     def counted(when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:
         nonlocal timers
-        timers += when > loop.time() + 5  # sooner comes what the network in memory carries
+        timers += when > loop.time() + 5  # the network in memory delivers sooner than that
         return call_at(when, *args, **options)
 
     monkeypatch.setattr(loop, "call_at", counted)
@@ -261,7 +261,7 @@ async def test_a_group_that_reads_a_fifo_topic_out_of_order_is_warned_of_once(
 
 @pytest.mark.behaviour("GW-23")
 async def test_a_waiting_receive_ends_with_its_client(grpc_broker: Broker, rpc: RpcClient) -> None:
-    """The next message is for someone who is there."""
+    """The next message goes to a client that is online."""
     await rpc.route()
     for end in ("reset", "close"):
         async with RpcClient(grpc_broker.runtime, client_id="gone") as gone:

@@ -18,12 +18,12 @@ ACTING = pytest.mark.orbitmq(
 
 
 def client_of(world: World, name: str, **options: str) -> RpcClient:
-    """A client that was given this broker's address."""
+    """A client that is configured with this broker's address."""
     return RpcClient(world.runtime, host=world.machines[name].host, **options)
 
 
 def places(answer: QueryRouteResponse) -> set[tuple[str, int, str]]:
-    """Broker, its id and its host."""
+    """Broker name, broker id and host."""
     assert answer.status.code == Code.OK, answer
     return {
         (queue.broker.name, queue.broker.id, queue.broker.endpoints.addresses[0].host)
@@ -81,7 +81,7 @@ async def make_group(world: World, *, in_order: bool) -> None:
 
 
 async def works_on(world: World, name: str, *bodies: bytes) -> Received:
-    """What a push consumer that lives takes from a broker."""
+    """Receive messages from a broker as a living push consumer."""
     async with client_of(world, name) as rpc:
         await rpc.route()
         await rpc.start()
@@ -95,7 +95,7 @@ async def works_on(world: World, name: str, *bodies: bytes) -> Received:
 
 
 async def nothing_for_others(world: World, name: str, back: RpcClient, seconds: int) -> None:
-    """The client is back and works on; nothing of it goes to another one."""
+    """Check that the client, back online, keeps its messages and no other client gets them."""
     async with client_of(world, name, client_id="other") as other:
         for _ in range(seconds // 10):
             await back.heartbeat(ClientType.PUSH_CONSUMER)

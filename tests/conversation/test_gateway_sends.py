@@ -1,4 +1,4 @@
-"""SendMessage: what is stored, and what its sender is told."""
+"""SendMessage: the stored records, and the responses to senders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 
 async def queues(peer: BrokerPeer, topic: str = "T", count: int = 8) -> list[list[Record]]:
-    """What lies in each queue."""
+    """The records in each queue."""
     found = []
     for queue_id in range(count):
         answer = await peer.pull(topic=topic, queue_id=queue_id)
@@ -60,7 +60,7 @@ async def test_a_message_alone_is_stored_and_answered_as_one_among_others(
         "born_host": "host",
         "trace_context": "trace",
     }
-    # Without a time of its own a message is born when it comes.
+    # A message without a birth time gets its time of arrival.
     born = timestamp(1_700_000_000_123)
     plain = message(b"alone", id="id", born_timestamp=born)
     full = message(b"full", id="id", born_timestamp=born, **values)
@@ -268,7 +268,7 @@ async def test_the_largest_body_is_stored_and_one_byte_more_is_not(
 
 @pytest.mark.behaviour("GW-22")
 async def test_a_body_that_nobody_can_unpack_is_a_dead_letter(grpc_broker: Broker, rpc: RpcClient) -> None:
-    """It would come back again and again."""
+    """Otherwise consumers would get it again and again."""
     store = grpc_broker.services.store
     async with BrokerPeer(grpc_broker.runtime) as peer:
         await peer.create("T")

@@ -1,4 +1,4 @@
-"""How a message ends over gRPC: acknowledged, in order, put off, tried too often, given up."""
+"""The end of a message over gRPC: acknowledged, in order, postponed, tried too often, given up."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def test_a_question_that_grpc_clients_do_not_answer_is_refused_at_once(
 async def java(
     broker: Broker, kind: int = ClientType.PUSH_CONSUMER, *, language: str = "JAVA", version: str = "5.2.0"
 ) -> AsyncIterator[tuple[RpcClient, Stream]]:
-    """A consumer on the topic T, in which one message lies, and its Telemetry stream."""
+    """A consumer of the topic T, which holds one message, and its Telemetry stream."""
     async with RpcClient(broker.runtime, client_id="c-1", language=language, version=version) as rpc:
         await rpc.route()
         stream = await rpc.start(kind)
@@ -111,7 +111,7 @@ async def running_info(broker: Broker, **more: Any) -> Command:
 
 
 def stored_id(broker: Broker) -> str:
-    """The id of the first message of T, by its place in the log."""
+    """The id of the first message of T, made from its log offset."""
     for queue in range(8):
         found = broker.services.store.get("T", queue, 0, 1)
         if found.count:
@@ -138,7 +138,7 @@ async def test_a_push_consumer_consumes_one_message_on_request(
         assert command.message.system_properties.tag == "blue"
         assert list(command.message.system_properties.keys) == ["k-7"]
         await asyncio.sleep(0.5)
-        # An answer to another question is none to this one.
+        # A response with another nonce does not count.
         for nonce in ("", "999", command.nonce):
             answer = new(schema.VerifyMessageResult, nonce=nonce)
             status = new(schema.Status, code=code if nonce == command.nonce else Code.OK)
@@ -148,7 +148,7 @@ async def test_a_push_consumer_consumes_one_message_on_request(
         found = ConsumeMessageDirectlyResult.decode(response.body)
         assert found.consume_result == result
         assert found.spent_time_mills >= 500
-        # The group still gets the message.
+        # The message is still delivered to the group.
         (message,) = await all_of(rpc, 1)
         assert message.body == b"order 7"
 
@@ -198,7 +198,7 @@ async def test_a_client_that_cannot_answer_is_not_asked(
             began = clock.now_ms()
             response = await ask
             if can:
-                # It was asked, and does not answer.
+                # The broker asked the consumer, which does not respond.
                 assert response.code == ResponseCode.CONSUME_MSG_TIMEOUT
                 assert "does not answer within 10000 ms" in (response.remark or "")
             else:

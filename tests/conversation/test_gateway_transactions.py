@@ -25,7 +25,7 @@ COMMIT, ROLLBACK = TransactionResolution.COMMIT, TransactionResolution.ROLLBACK
 
 
 async def bodies(rpc: RpcClient) -> list[bytes]:
-    """What consumers get now."""
+    """The bodies that consumers get at this moment."""
     found = []
     while received := (await rpc.receive()).bodies:
         found += received
@@ -33,7 +33,7 @@ async def bodies(rpc: RpcClient) -> list[bytes]:
 
 
 async def asked(stream: Stream, timeout_s: float = 30) -> schema.RecoverOrphanedTransactionCommand:
-    """The next question about a transaction."""
+    """The next check of a transaction."""
     command = await stream.next(timeout_s)
     assert command.HasField("recover_orphaned_transaction_command"), command
     return command.recover_orphaned_transaction_command
@@ -77,7 +77,7 @@ async def test_a_transaction_ends_at_another_client_and_by_another_connection(
 @pytest.mark.behaviour("GW-31")
 @pytest.mark.parametrize("recovery_ms", [None, 20_000])
 async def test_a_late_commit_counts(grpc_broker: Broker, rpc: RpcClient, recovery_ms: int | None) -> None:
-    """Also long after the time that the producer has chosen, and when it was asked meanwhile."""
+    """It counts long after the recovery time that the producer chose, and after a check, too."""
     stream = await rpc.start(ClientType.PRODUCER)
     half = await rpc.begin(recovery_ms=recovery_ms)
     for _ in range(10):
@@ -155,7 +155,7 @@ async def test_a_transaction_ends_once(
 
 
 def changed(half: schema.SendResultEntry, position: int, word: str) -> str:
-    """A transaction id with another word."""
+    """A transaction id with one word replaced."""
     words = base64.urlsafe_b64decode(half.transaction_id).decode().split(" ")
     words[position] = word
     return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
@@ -264,7 +264,9 @@ async def test_a_broker_that_takes_no_transactions_says_so(grpc_broker: Broker, 
 async def test_a_half_message_whose_properties_are_too_long_is_told_so(
     grpc_broker: Broker, rpc: RpcClient
 ) -> None:
-    """The names that a half message gets beside its own are not counted by the check before."""
+    """The names of the properties that the half message gets in addition are not part of the earlier
+    check.
+    """
     half = message(message_type=MessageType.TRANSACTION, id="i" * 15_000)
     answer = await rpc.send(half, message(message_type=MessageType.TRANSACTION, id="i" * 16_300))
     assert [entry.status.code for entry in answer.entries] == [
@@ -313,7 +315,7 @@ async def test_the_first_question_comes_when_the_client_has_said(
 
 @pytest.mark.behaviour("GW-33")
 async def test_any_living_producer_of_the_topic_is_asked(grpc_broker: Broker, rpc: RpcClient) -> None:
-    """Not one that said goodbye, nor one whose stream has ended, nor one of another topic."""
+    """The checked producer has not said goodbye, has an open stream and sends to the topic."""
     runtime = grpc_broker.runtime
     async with (
         RpcClient(runtime, client_id="cut") as cut,
@@ -346,7 +348,7 @@ async def test_a_producer_that_comes_back_is_asked_on_its_new_stream(
 ) -> None:
     first = await rpc.start(ClientType.PRODUCER)
     await rpc.begin()
-    # It does not know yet that its first one is dead.
+    # The broker does not know yet that the first stream is dead.
     second = await rpc.start(ClientType.PRODUCER)
     await asked(second)
     await not_asked(first, 1)
@@ -374,7 +376,7 @@ async def test_a_producer_that_does_not_read_its_stream_holds_up_no_question_to_
         stream = await rpc.start(ClientType.PRODUCER)
         halves = [await rpc.begin(bytes(40_000), id=f"id-{number}", recovery_ms=0) for number in range(8)]
         left = {half.message_id: half for half in halves}
-        # Each second question goes to the other one; what is not answered is asked again.
+        # Every second check goes to the other producer; an unanswered check is repeated.
         while left:
             await rpc.heartbeat(ClientType.PRODUCER)
             command = await asked(stream, 39)

@@ -1,4 +1,4 @@
-"""What a push consumer that waits costs the broker."""
+"""The memory that a waiting push consumer needs in the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.conversation.grpc_rpc import RpcClient, receiving
 from orbitmq.broker.broker import Broker
 
 FIRST, MORE = 60, 200
-# 2,311 were measured; uncompiled modules need some 400 more. It is the objects alone: no buffers, no sockets.
+# The measured value is 2,311; uncompiled modules need some 400 more. It counts objects only, no buffers or
+# sockets.
 MOST_BYTES = 2800
 BROKER = [tracemalloc.Filter(True, f"*/orbitmq/{room}/*") for room in ("gateway", "broker")]
 
@@ -26,7 +27,7 @@ def traced() -> Iterator[None]:
 
 
 def kept_bytes() -> int:
-    """What gateway and broker have allocated and not freed."""
+    """The bytes that gateway and broker have allocated and not freed."""
     gc.collect()
     kept = tracemalloc.take_snapshot().filter_traces(BROKER)
     return sum(each.size for each in kept.statistics("filename"))

@@ -1,4 +1,4 @@
-"""Levels of loggers as settings of servers that run."""
+"""Levels of loggers as settings of running servers."""
 
 from __future__ import annotations
 

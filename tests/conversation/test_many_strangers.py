@@ -1,4 +1,4 @@
-"""What thousands of connections without a whole frame cost a server: each byte, their end, their memory."""
+"""The cost of thousands of connections without a whole frame: each byte, their end, their memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_first_frames_that_do_not_end_are_closed_in_turns(
     frame = encode_frame(Command(10))
     for stranger in found:
         stranger.transport.write(frame[:9])
-    # One of them goes while the others are looked at, and one is served at last.
+    # One of them leaves while the others are checked, and one is served in the end.
     found[0].transport.write(frame[9:])
     found[1].transport.abort()
     await asyncio.sleep(transport_server.FIRST_FRAME_SECONDS + 2)
@@ -80,7 +80,7 @@ async def test_memory_is_given_back_once_when_many_have_left(runtime: SimulatedR
             stranger.transport.abort()
         await asyncio.sleep(20)
         assert len(given) == (1 if stay else 2)
-    # Those who come and go one by one are not many.
+    # Connections that come and go one by one are not many at a time.
     for _ in range(MANY + 1):
         (stranger,) = await strangers(runtime, port, 1)
         stranger.transport.abort()

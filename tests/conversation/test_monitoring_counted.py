@@ -1,4 +1,4 @@
-"""What a scrape shows of things that are counted as they happen."""
+"""Figures in a scrape that are counted at each event."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def scrape(broker: Broker) -> dict[str, Metric]:
 
 
 def shown(found: dict[str, Metric], name: str, topic: str) -> dict[str, float]:
-    """What a metric shows of a topic, by message type."""
+    """The values of a metric for a topic, by message type."""
     return {s.labels["message_type"]: s.value for s in found[name].samples if s.labels["topic"] == topic}
 
 
@@ -53,7 +53,7 @@ def stored_bytes(broker: Broker, topic: str) -> int:
 
 
 def part(found: dict[str, Metric], name: str, suffix: str, **labels: str) -> float:
-    """The sum, the number or one bucket of a histogram."""
+    """The sum, the count or one bucket of a histogram."""
     samples = [s for s in found[name].samples if s.name == f"{name}_{suffix}"]
     [sample] = [s for s in samples if labels.items() <= s.labels.items()]
     return cast("float", sample.value)
@@ -69,7 +69,7 @@ async def test_transactions_are_counted_by_topic(broker: Broker, producer: Trans
     await broker.runtime.clock.sleep(8)
     for half, state in zip(halves, [COMMIT, COMMIT, COMMIT, ROLLBACK, ROLLBACK], strict=False):
         assert (await producer.end(half, state)).code == ResponseCode.SUCCESS
-    # One that has ended is not counted once more.
+    # A transaction that has ended is not counted again.
     assert (await producer.end(halves[0], ROLLBACK)).code != ResponseCode.SUCCESS
     found = await scrape(broker)
     assert value(found, "rocketmq_half_messages", topic="Orders") == 1
@@ -131,7 +131,7 @@ async def test_timers_are_counted_by_topic(broker: Broker, peer: BrokerPeer) -> 
 @pytest.mark.behaviour("MX-21")
 @pytest.mark.broker(**ON)
 async def test_waiting_timers_are_shown_by_their_times(broker: Broker, peer: BrokerPeer) -> None:
-    """Within 5 s, 1, 5, 15 minutes, 1, 4, 8 hours and a day; what is due later is in none of them."""
+    """The buckets are 5 s, 1, 5, 15 minutes, 1, 4, 8 hours and a day; later timers are in none of them."""
     await peer.create("T", readQueueNums=1, writeQueueNums=1)
     for seconds in (30, 30, 200, 800, 801, 3000, 10_000, 20_000, 80_000, 100_000):
         await peer.sent(topic="T", properties={"TIMER_DELAY_SEC": str(seconds)})
@@ -237,7 +237,7 @@ async def test_names_types_and_labels_are_those_of_rocketmq(
 async def test_messages_bytes_and_sizes_are_those_of_the_records_on_both_paths(
     broker: Broker, peer: BrokerPeer, message_type: str
 ) -> None:
-    """The same messages by the fast path, and by the handlers, which take those of a unit."""
+    """The same messages go through the fast path, and through the handlers as messages of a unit."""
     properties = {"__SHARDINGKEY": "k"} if message_type == "fifo" else {"a": "b"}
     for topic in ("fast", "handled"):
         await peer.create(topic, readQueueNums=2, writeQueueNums=2)
@@ -283,7 +283,7 @@ async def test_messages_bytes_and_sizes_are_those_of_the_records_on_both_paths(
 @pytest.mark.behaviour("MX-26")
 @pytest.mark.broker(**ON)
 async def test_messages_are_counted_by_their_type(broker: Broker, producer: TransactionPeer) -> None:
-    """Under the topic that they wait in, and under their own topic when they get there."""
+    """A half or delayed message counts for the topic where it waits, and for its own when it gets there."""
     await producer.create("Orders", readQueueNums=4, writeQueueNums=4)
     for _ in range(2):
         await producer.end(await producer.prepare(), COMMIT)
@@ -319,7 +319,7 @@ async def test_the_limit_cuts_the_sizes_of_messages_first(broker: Broker, peer: 
         await peer.create(topic, readQueueNums=1, writeQueueNums=1)
         await peer.sent(topic=topic)
     found = await scrape(broker)
-    # Each histogram is there whole, or not at all.
+    # A histogram is shown as a whole or not at all.
     shown_sizes = len(found["rocketmq_message_size"].samples)
     assert shown_sizes % 9 == 0
     assert value(found, "orbitmq_metrics_series_cut") == 9 * len(topics) - shown_sizes
@@ -332,7 +332,7 @@ async def test_the_limit_cuts_the_sizes_of_messages_first(broker: Broker, peer: 
 async def test_bytes_to_groups_are_those_of_the_answers_on_both_paths(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """A group's first pull is the handlers'; the next ones take the fast path."""
+    """A group's first pull goes to the handlers; later ones take the fast path."""
     await peer.create("T", readQueueNums=1, writeQueueNums=1)
     for size in (10, 900, 2000):
         await peer.sent(bytes(size), topic="T")
@@ -357,7 +357,7 @@ async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer
     for offset in (0, 0, 1):
         await peer.ask(pull_request(offset))
     assert (await peer.pull(topic="nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
-    # One-way requests, and pulls that wait, are not timed.
+    # One-way requests and waiting pulls are not timed.
     one_way = send_request("T", 0)
     await peer.client.oneway(broker.address, one_way.command(b"x"), 5000)
     await broker.runtime.clock.sleep(1)

@@ -1,4 +1,4 @@
-"""What a broker's HTTP listener answers, in every state of the broker, and to bad input."""
+"""The responses of a broker's HTTP listener, in every state of the broker, and to bad input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_port_in_use_is_a_start_error(orbitmq_runtime: SimulatedRuntime)
 
 
 class Asking(Component):
-    """Asks for the broker's readiness while it starts and while it stops."""
+    """Requests the broker's readiness while it starts and while it stops."""
 
     name = "asking"
 
@@ -92,7 +92,7 @@ async def test_a_broker_that_recovers_says_so(
     run = orbitmq_runtime.threads.run
 
     def slowly(*work: Any) -> Any:
-        """Ask before the first work in a thread, which is that of the store's start."""
+        """Make a request before the first work in a thread, that of the store's start."""
         if heard:
             return run(*work)
         heard.append(None)
@@ -252,7 +252,7 @@ async def test_half_a_request_is_closed_in_time(broker: Broker, first: bytes) ->
     client.transport.write(first)
     began = runtime.clock.monotonic()
     while not client.ended.done():
-        # One byte a second does not make the time longer.
+        # One byte a second does not extend the deadline.
         if first:
             client.transport.write(b"x")
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""What a scrape shows of single queues, and of messages that lie far back in the log."""
+"""Figures in a scrape for single queues, and for messages far back in the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ async def scrape(broker: Broker) -> dict[str, Metric]:
 
 
 async def lagging(peer: BrokerPeer, size: int = 10) -> None:
-    """Two queues with four messages each: of one cg has done all, of the other one; they are 60 s old."""
+    """Fill two queues with four messages each, 60 s old; cg has consumed all of one queue and one message of
+    the other.
+    """
     await peer.create("T", readQueueNums=2, writeQueueNums=2)
     for queue in (0, 1):
         for _ in range(4):
@@ -85,7 +87,7 @@ async def test_ages_of_old_messages_are_read_in_a_thread(
     entry = store.entry("T", 1, 1)
     assert entry is not None
     assert looked == [[entry[0]]]
-    # The group stands where it stood: its message is not read again.
+    # The group's offset has not moved, so its message is not read again.
     await peer.runtime.clock.sleep(10)
     assert age + 10_000 <= value(await scrape(broker), latency, **labels) < age + 11_000
     assert len(looked) == 1

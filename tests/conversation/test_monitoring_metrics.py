@@ -1,4 +1,4 @@
-"""What a scrape of a broker reads: names, types and labels of RocketMQ 5, true figures, within limits."""
+"""A scrape of a broker: names, types and labels of RocketMQ 5, true figures, within limits."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ COMMON = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker
 
 
 async def scrape(runtime: SimulatedRuntime) -> dict[str, Metric]:
-    """The metrics of a scrape, by their names."""
+    """The metrics of a scrape, by name."""
     answer = await ask(runtime, get("/metrics"))
     assert answer.status == 200
     assert b"text/plain; version=0.0.4" in answer.received
@@ -102,7 +102,7 @@ def heartbeat(group: str, topic: str) -> bytes:
 
 
 async def worked(peer: BrokerPeer) -> None:
-    """Five messages in T; cg has read three and done two."""
+    """Send five messages to T, of which cg reads three and settles two."""
     await peer.create("T", readQueueNums=1, writeQueueNums=1)
     await peer.ok(RequestCode.HEART_BEAT, heartbeat("cg", "T"))
     for number in range(5):
@@ -311,7 +311,7 @@ async def test_slow_readers_have_a_limit(
     slow = await opened(orbitmq_runtime)
     assert slow.transport is not None
     slow.transport.pause_reading()
-    assert listener.reserve(900)  # what the slow one has not taken
+    assert listener.reserve(900)  # bytes that the slow client has not read
     assert (await ask(orbitmq_runtime, get("/large"))).status == 503
     listener.release(900)
     assert (await ask(orbitmq_runtime, get("/large"))).status == 200
@@ -400,7 +400,7 @@ async def test_figures_of_loop_disk_connections_and_fast_path(broker: Broker, pe
     await worked(peer)
     found = await scrape(runtime)
     assert value(found, "orbitmq_connections") == 1
-    # A topic's first message is the handlers' when the table was not saved before it.
+    # A topic's first message goes to the handlers if the table was not saved before it.
     assert value(found, "orbitmq_fast_path_messages_in_total") == broker.services.counters.fast_in >= 4
     assert value(found, "orbitmq_fast_path_messages_out_total") == broker.services.counters.fast_out
     flushes = found["orbitmq_flush_seconds"]
@@ -451,7 +451,7 @@ def test_an_end_that_comes_near_is_warned_of_each_day(caplog: pytest.LogCaptureF
         runtime.files.write_atomic("/mq.pem", pem)
         tls = ServerTls(runtime, files=CertificateFiles("/mq.pem", "/mq.pem"))
         tls.check()
-        for _ in range(4 * 24):  # four days, a connection each hour
+        for _ in range(4 * 24):  # four days, with a connection each hour
             tls.context()
             await runtime.clock.sleep(3600)
 
@@ -471,7 +471,7 @@ def test_a_histogram_is_read_back_by_its_bounds() -> None:
     family = text.family("some_sizes", "histogram", "Some")
     family.add_histogram(sizes, topic="T")
     family.add_histogram(sizes, topic="U")
-    family.add_histogram(sizes, topic="V")  # of its six series none has a place
+    family.add_histogram(sizes, topic="V")  # there is no space for any of its six series
     assert (text.cut, text.room) == (6, 0)
     samples = families(text.render())["some_sizes"].samples
     assert [(s.labels["le"], s.value) for s in samples if s.labels["topic"] == "T" and "le" in s.labels] == [

@@ -25,14 +25,14 @@ from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.topic import TopicConfig
 from orbitmq.wire.codes import RequestCode
 
-# What happens between two scrapes, and how often.
+# The kinds of requests between two scrapes, and how likely each of them is.
 KINDS = ("send", "pull", "commit", "pop", "reset", "set", "queues", "delete")
 WEIGHTS = (16, 8, 16, 6, 3, 3, 3, 1)
 GROUPS, TOPICS, QUEUES = ("g1", "g2"), ("T1", "T2"), 2
 
 
 def topic_metrics(broker: Broker) -> Topics:
-    """Reads figures of topics and groups; it has read none yet."""
+    """A reader of figures of topics and groups that has cached none yet."""
     s = broker.services
     return Topics(
         s.runtime.clock, s.config, s.role, s.store, s.topics, s.groups, s.offsets, s.clients, s.stats
@@ -46,7 +46,7 @@ async def text_of(topics: Topics) -> bytes:
 
 
 async def change(broker: Broker, peer: BrokerPeer, dice: random.Random) -> None:
-    """One request of a client or an administrator."""
+    """Make one random request of a client or an administrator."""
     group, topic, queue = dice.choice(GROUPS), dice.choice(TOPICS), dice.randrange(QUEUES)
     where = {"consumerGroup": group, "topic": topic, "queueId": queue}
     match dice.choices(KINDS, weights=WEIGHTS)[0]:
@@ -58,7 +58,7 @@ async def change(broker: Broker, peer: BrokerPeer, dice: random.Random) -> None:
         case "commit":
             await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=dice.randrange(5))
         case "pop":
-            group, topic = GROUPS[0], TOPICS[0]  # nothing else is popped
+            group, topic = GROUPS[0], TOPICS[0]  # the tests pop from no other topic
             popped = await pop(peer, consumer_group=group, topic=topic, max_msg_nums=2, invisible_time=3000)
             if popped.records and not popped.records[-1].reconsume_times and dice.randrange(2):
                 await ack(peer, popped.receipt(-1), topic, group)
@@ -153,7 +153,7 @@ async def test_popped_messages_that_come_again_are_shown_as_retries(
     first, second = (
         value(found, "rocketmq_throughput_out_total", **of_group, is_retry=flag) for flag in ("false", "true")
     )
-    # The redelivery has properties more, and the receipt in it.
+    # The redelivery has more properties, among them the receipt.
     assert 0 < first < second
 
 
@@ -201,7 +201,7 @@ async def test_a_retry_topic_of_a_group_is_none_of_another_groups_pops(
 
 
 class Sent(list[bytes]):
-    """The parts of a body; ``taken`` is how many of them were taken to be sent."""
+    """The parts of a body; ``taken`` is the number of parts that were taken for sending."""
 
     taken = 0
 

@@ -1,4 +1,4 @@
-"""Who may read health and metrics when the operator asks for a token."""
+"""Access to health and metrics when the operator requires a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name servers that an address server or DNS tells, at clients and brokers; the list that is known stays."""
+"""Name servers named by an address server or DNS, for clients and brokers; the last known list stays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOBODY = "10.0.9.9:9876"
 
 
 class WebServer:
-    """Answers each request with ``answer``; with nothing at all while that is None."""
+    """Answers each request with ``answer``; while that is ``None``, it does not respond."""
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self.machine = runtime.machine("10.0.8.1")

@@ -1,4 +1,4 @@
-"""A name server that requires keys: brokers, clients and operators with right and wrong ones."""
+"""A name server that requires keys: brokers, clients and operators with right and wrong keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def settings(**changes: Any) -> NameServerConfig:
 
 
 class Cluster:
-    """A name server that requires keys, and a broker that does or does not."""
+    """A name server that requires keys, and a broker with or without keys."""
 
     def __init__(self, runtime: SimulatedRuntime, server: NameServer) -> None:
         self.runtime = runtime
@@ -251,7 +251,7 @@ async def test_what_it_tells_brokers_is_signed(runtime: SimulatedRuntime) -> Non
 async def test_a_route_needs_some_right_for_its_topic(
     runtime: SimulatedRuntime, rules: list[tuple[str, str, str]], topic: str, code: int
 ) -> None:
-    """TOPIC_NOT_EXIST: the request came to the handler."""
+    """TOPIC_NOT_EXIST shows that the request came to the handler."""
     async with cluster(runtime, broker=False) as found:
         answer = await found.ask(
             ROOT, Code.AUTH_CREATE_USER, {"username": "app"}, UserInfo(password="app-secret-1").encode()
@@ -344,7 +344,7 @@ async def test_users_and_rules_are_changed_everywhere_and_survive(runtime: Simul
         text = (await found.ask(ROOT, Code.GET_NAMESRV_CONFIG)).body.decode()
         assert "initAuthenticationUser=***" in text
         assert "secret-1" not in text
-    # The keys of the settings have another secret now; the users stay as they are.
+    # The keys in the settings get another secret; the users stay.
     again = Credentials("root", "root-secret-2")
     async with cluster(runtime, broker=False, init_authentication_user=again) as found:
         assert (await found.ask(again, Code.AUTH_LIST_USER)).code == 16
@@ -401,11 +401,11 @@ async def test_settings_with_which_nobody_could_make_users(
 
 @pytest.mark.behaviour("AU-24")
 async def test_two_name_servers_do_not_share_a_folder(runtime: SimulatedRuntime) -> None:
-    """Each would write its own users over those of the other one, as would one that finds its port taken."""
+    """Each would overwrite the other's users, and so would a server whose port is taken."""
     async with cluster(runtime, broker=False):
         with pytest.raises(StartError, match="authConfigPath=/ns/config is used by another process"):
             await NameServer(runtime, settings(listen_port=9877)).start()
-    # One that cannot start leaves the folder free.
+    # A server that cannot start leaves the folder free.
     async with NameServer(runtime, NameServerConfig(listen_port=9876)):
         with pytest.raises(StartError, match="cannot listen on"):
             await NameServer(runtime, settings()).start()

@@ -1,4 +1,4 @@
-"""Whatever arrives is answered, and never with anything but a response code and a remark."""
+"""The name server answers all input, and only with a response code and a remark."""
 
 from __future__ import annotations
 

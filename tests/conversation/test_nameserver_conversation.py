@@ -1,4 +1,4 @@
-"""Commands in, commands out: a name server on the network and clock of the simulation."""
+"""Commands and responses: a name server on the network and clock of the simulation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUTE_OLD = (
 
 
 class Peer:
-    """Asks the name server over one connection of its own."""
+    """Sends requests to the name server over a connection of its own."""
 
     def __init__(self, server: NameServer, runtime: Any, *, version: int = 479) -> None:
         self._address = f"127.0.0.1:{server.port}"
@@ -192,7 +192,7 @@ async def test_a_broker_that_comes_later_may_be_due_first(
 ) -> None:
     slow = Peer(server, runtime)
     await slow.register(0)
-    await runtime.clock.sleep(4.6)  # between two scans of the longest interval
+    await runtime.clock.sleep(4.6)  # this is between two scans of the longest interval
     await peer.register(1, heartbeatTimeoutMillis="1000")
     await runtime.clock.sleep(0.9)
     assert sorted(m.broker_id for m in server.routes.members()) == [0, 1]

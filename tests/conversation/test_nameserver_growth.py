@@ -36,7 +36,7 @@ MANY = 3000
 
 @dataclass(eq=False)
 class Connection:
-    """Stands for the connection of one broker."""
+    """A stand-in for the connection of one broker."""
 
     closed: bool = False
 
@@ -62,7 +62,7 @@ def report(
 
 
 class Server:
-    """The handlers of a name server whose work after departures is done by hand."""
+    """The handlers of a name server whose cleaning after departures the test calls."""
 
     def __init__(self, runtime: SimulatedRuntime, **settings: Any) -> None:
         self.routes = RouteTable()
@@ -159,17 +159,18 @@ async def test_a_report_that_is_the_same_is_not_read_again(
     broker = Connection()
     for _ in range(3):
         await asyncio.sleep(100)
-        assert server.routes.expire(int(runtime.clock.monotonic() * 1000)) == ([], [])  # a sign of life
+        # the report counted as a heartbeat
+        assert server.routes.expire(int(runtime.clock.monotonic() * 1000)) == ([], [])
         await server.ask(broker, report())
     assert len(read) == 1
-    # A topic that was deleted here comes back with the broker's next report (NR-05).
+    # A topic that was deleted at the name server returns with the broker's next report (NR-05).
     delete = Command(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "t-7"})
     await server.ask(Connection(), delete)
     assert server.queues("t-7") is None
     await server.ask(broker, report())
     assert server.queues("t-7") == 8
     assert len(read) == 2
-    # Whatever came between, the report is read again.
+    # The report is read again, whatever reports came in between.
     await server.ask(broker, report(20, counter=2, queues=1))
     await server.ask(broker, report())
     assert server.queues("t-3") == 8
@@ -207,7 +208,7 @@ async def test_a_departure_counts_at_once_and_is_cleared_in_slices(runtime: Simu
         slices += 1
     assert slices > MANY // 100
     assert server.routes.topics.names() == sorted(f"t-{number}" for number in range(20))
-    # One that is back before the work is done has exactly what it reports.
+    # A broker that returns before the cleaning has exactly the topics of its report.
     await server.ask(one, report())
     server.routes.connection_closed(one)
     await server.ask(one, report(40))

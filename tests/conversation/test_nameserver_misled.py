@@ -21,7 +21,7 @@ PORT = 9876
 
 
 def trusting(*protocols: str) -> ssl.SSLContext:
-    """TLS as Java's client has it: any certificate."""
+    """TLS that accepts any certificate, as in Java's client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -36,7 +36,7 @@ async def name_server(runtime: SimulatedRuntime) -> AsyncIterator[NameServer]:
 
 
 async def told(runtime: SimulatedRuntime, tls: ssl.SSLContext | None = None) -> bytes:
-    """The sentence of the GOAWAY that a client reads."""
+    """The text of the GOAWAY that a client reads."""
     client = GrpcClient(runtime, "127.0.0.1", PORT, tls=tls)
     async with client:
         await client.gone.wait()
@@ -68,7 +68,7 @@ async def test_a_client_with_tls_that_is_no_grpc_client_is_refused(
     installed: bool,
 ) -> None:
     if not installed:
-        # As an import that fails.
+        # The import fails.
         monkeypatch.setitem(sys.modules, "orbitmq.runtime.certificates", None)
     async with name_server(orbitmq_runtime):
         client = GrpcClient(orbitmq_runtime, "127.0.0.1", PORT, tls=trusting())

@@ -1,4 +1,4 @@
-"""What a name server's HTTP listener answers."""
+"""The responses of a name server's HTTP listener."""
 
 from __future__ import annotations
 

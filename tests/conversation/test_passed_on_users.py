@@ -1,4 +1,4 @@
-"""What a slave passes on to its master is a matter of the user who asked the slave."""
+"""For a request that a slave passes on to its master, the rights of the slave's client count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLIENT = "10.7.7.7"
 
 
 def allow(world: World, name: str, resource: str, *sources: str) -> None:
-    """Let the user delete this topic by what one of the brokers knows."""
+    """Give the user the right to delete this topic in the users of one broker."""
     access = world.brokers[name].part(BrokerAccess)
     access.users.put(User("app", Secret("app-secret-1")))
     entry = PolicyEntryInfo(resource, ["Delete"], list(sources) or None, "Allow")
@@ -86,7 +86,7 @@ async def test_the_master_judges_and_writes_down_the_user(world: World) -> None:
     line = written(world)[-1]
     assert (line["user"], line["from"], line["verdict"]) == ("app", CLIENT, "made")
     assert line["through"].startswith("inner at 10.0.0.")
-    # The slave would permit this one, its master does not.
+    # The slave would permit this request; its master does not.
     answer = await delete(world, SLAVE, APP, "invoices")
     assert answer.code == 16
     assert answer.remark == (
@@ -112,7 +112,7 @@ async def test_nobody_says_for_whom_he_speaks(world: World) -> None:
     forged = {FOR_USER: "root", FOR_HOST: "127.0.0.1"}
     for name in (MASTER, SLAVE):
         allow(world, name, "Topic:orders")
-    # A normal user at the master, and at the slave.
+    # The user is a normal one at the master, then at the slave.
     for broker in (MASTER, SLAVE):
         assert (await delete(world, broker, APP, "invoices", **forged)).code == 16
     assert has(world, "invoices")

@@ -1,4 +1,4 @@
-"""A minute of garbage on the ports of a broker and a name server: few log lines, and both serve on."""
+"""A minute of garbage on the ports of a broker and a name server: few log lines, and both keep serving."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_SECOND = 25
 
 
 async def garbage(runtime: object, address: str, client: RemotingClient, number: int) -> None:
-    """One connection that sends no protocol, and one request whose header lacks everything."""
+    """Open a connection that sends no protocol, and send a request whose header lacks everything."""
     host, port = address.split(":")
     first = (b"\x16\x03\x01\x02", b"GET / HTTP/1.1\r\n", struct.pack(">ii", 12, 8) + b"not json")[number % 3]
     transport, _ = await runtime.network.connect(asyncio.Protocol, host, int(port))  # type: ignore[attr-defined]
@@ -54,7 +54,8 @@ async def test_a_minute_of_garbage_is_one_line_a_second_of_each_kind(
             await client.close()
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("orbitmq")]
     counted = sum(" more within a second, the last: " in line for line in lines)
-    # Kinds: two of an impossible beginning, unreadable frame, request refused, bad request; on two servers.
+    # The kinds are two of an impossible beginning, unreadable frame, refused request and bad request, on two
+    # servers.
     assert len(lines) < 8 * (SECONDS + 5)
     assert counted > SECONDS
     assert sum(

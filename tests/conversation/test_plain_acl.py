@@ -85,7 +85,7 @@ async def prepare(world: World) -> None:
 
 
 async def may_send(world: World, topic: str, credentials: Credentials | None) -> str:
-    """Empty: the send is served; else why not."""
+    """The reason why a send is refused; empty if it is served."""
     async with world.producer(credentials=credentials) as producer:
         try:
             await producer.send(Message(topic, b"x"))
@@ -106,7 +106,7 @@ async def test_every_kind_of_client_works_with_an_account(secured: World) -> Non
     async def check(message: ReceivedMessage) -> TransactionState:
         return TransactionState.COMMIT
 
-    # It asks for the ends of the queues.
+    # This consumer requests the ends of the queues.
     last = secured.consumer("late", credentials=APP, trace=True, consume_from=ConsumeFrom.LAST)
     transactions = TransactionProducer(
         "tx", check=check, name_servers=secured.name_server, runtime=secured.runtime, credentials=APP
@@ -314,7 +314,7 @@ async def test_accounts_become_users_and_rules_that_stay(
         tables.users.remove("rootuser")
         tables.users.put(User("other", Secret("other-secret"), UserType.SUPER))
         assert "whiteRemoteAddress lets nobody in" in caplog.text
-    # A user who is there is left alone; one who is not is made.
+    # A user who exists stays unchanged; a missing one is created.
     async with Broker(runtime, broker_config(**auth, migrate_auth_from_v1=True)) as broker:
         tables = broker.part(BrokerAccess)
         assert [user.name for user in tables.users.all()] == ["appuser", "other", "rootuser"]
@@ -364,7 +364,7 @@ async def test_an_account_is_made_changed_and_deleted_in_its_file(secured: World
     assert made == PlainAccount(
         "newuser1", "10.0.0.*", False, "DENY", None, ["orders=PUB"], ["g=SUB", "h=DENY"]
     )
-    # What the request leaves out stays, but for admin.
+    # Fields that the request leaves out keep their values, except admin.
     await root.ok(
         Code.UPDATE_AND_CREATE_ACL_CONFIG,
         {"accessKey": "newuser1", "secretKey": "new-secret-2", "topicPerms": "invoices=PUB"},
@@ -374,7 +374,7 @@ async def test_an_account_is_made_changed_and_deleted_in_its_file(secured: World
     assert "access Topic:orders" in await may_send(secured, "orders", changed)
     assert await may_send(secured, "invoices", changed) == ""
     assert (await accounts(root))["newuser1"].default_topic_perm == "DENY"
-    # The file that the next start reads says the same; it is found by no later look as a change.
+    # The file for the next start says the same, and later checks of the file see no change.
     assert list(await accounts(root)) == ["rootuser", "appuser", "newuser1"]
     await secured.sleep(3 * LOOK_S)
     assert await may_send(secured, "invoices", changed) == ""

@@ -49,7 +49,7 @@ async def test_pull_pop_pull(orbitmq_world: World) -> None:
         await running
 
     async def pop(seconds: float) -> None:
-        """A member that forgets every third message, at the end too."""
+        """A member that drops every third message, at the end too."""
         until = world.runtime.clock.monotonic() + seconds
         consumer: SimpleConsumer = world.simple_consumer("billing")
         async with consumer:

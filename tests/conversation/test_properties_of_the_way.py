@@ -1,4 +1,4 @@
-"""Properties that brokers and consumers wrote into a message decide nothing when it is stored again."""
+"""Properties that brokers and consumers wrote into a message have no effect when it is stored again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DOORS: dict[str, Forward] = {
 
 
 async def received(world: World, topic: str, group: str = "g", **options: Any) -> ReceivedMessage:
-    """The first message that the group gets from the topic; it is acknowledged."""
+    """The first message that the group receives from the topic; it is acknowledged."""
     consumer = SimpleConsumer(
         group, name_servers=world.name_server, runtime=world.runtime, consume_from=ConsumeFrom.FIRST
     )
@@ -157,7 +157,7 @@ async def test_a_message_with_a_reserved_property_comes_again(orbitmq_world: Wor
     world = orbitmq_world
     await prepare(world)
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
-        # As another client may send it; OrbitMQ's client leaves these properties out.
+        # Another client may send these properties; OrbitMQ's client leaves them out.
         request = send_request("first", properties={name: "1794042000000", "RETRY_TOPIC": "other"})
         answer = await peer.ask(request.command(b"x"))
         assert answer.code == ResponseCode.SUCCESS, answer.remark

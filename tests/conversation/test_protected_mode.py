@@ -1,4 +1,4 @@
-"""Protected mode: what other machines may not do at servers that require no keys."""
+"""Protected mode: requests of other machines that are refused at servers that require no keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbitmq.wire.command import Command
 
 STRANGER = "10.7.7.7"
 ROOT = Credentials("root", "root-secret-1")
-# As they are published for CVE-2023-33246 and CVE-2023-37582.
+# The requests published for CVE-2023-33246 and CVE-2023-37582.
 SHELL = b"filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwned;\nnamesrvAddr=10.7.7.7:9876"
 FILE = b"configStorePath=/etc/cron.d/pwned\nproductEnvName=* * * * * root touch /tmp/pwned"
 KEYS = {
@@ -50,7 +50,7 @@ async def ask(
     host: str = STRANGER,
     keys: Credentials | None = None,
 ) -> Command:
-    """The answer to a machine at ``host``."""
+    """The response to a machine at ``host``."""
     client = RemotingClient(world.runtime.machine(host), identity=Identity(keys))
     address = world.name_server if server == "nameserver" else world.brokers[server].address
     try:
@@ -78,7 +78,7 @@ async def test_the_published_attacks_change_nothing(world: World) -> None:
     for host in (STRANGER, "10.7.7.8"):
         assert (await ask(world, "broker-a", Code.UPDATE_BROKER_CONFIG, {}, SHELL, host=host)).code == 16
         assert (await ask(world, "nameserver", Code.UPDATE_NAMESRV_CONFIG, {}, FILE, host=host)).code == 16
-    # From the machine itself they are refused as settings.
+    # The same requests from the machine itself are refused as invalid settings.
     near = broker.address.partition(":")[0]
     assert (await ask(world, "broker-a", Code.UPDATE_BROKER_CONFIG, {}, SHELL, host=near)).code != 0
     near = name_server.partition(":")[0]
@@ -155,7 +155,9 @@ async def test_a_name_server_has_the_same_settings(runtime: SimulatedRuntime) ->
 
 @pytest.mark.behaviour("AZ-17")
 async def test_a_topic_name_leads_nowhere(runtime: SimulatedRuntime) -> None:
-    """Names as of CVE-2019-17572; the sender is near, so nothing but the name stops it."""
+    """The names are those of CVE-2019-17572; the sender is local, so only the check of names can
+    refuse them.
+    """
     async with Broker(runtime, broker_config()) as broker:
         client = RemotingClient(runtime)
         for name in ("../../etc", "..", "/etc/passwd", "a/../../b", "a\0b"):

@@ -1,7 +1,7 @@
 """Published attacks and the probes of scanners, at every port of a broker and of a name server.
 
-Each is sent with authentication on and off, by a machine that is no operator's: nothing changes, no file is
-made outside of the servers' folders, and no answer and no log line has a secret.
+Each is sent with authentication on and off, by a machine that is no operator's. They change nothing, create
+no file outside the servers' folders, and no response or log line has a secret.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PATHS = ("../../../../topic2020", "..", "/etc/cron.d/pwned", "a/../../b", "a\0b"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A request; ``refused``: it names what cannot be, so it is an error without keys, too."""
+    """A request; ``refused`` if it names an impossible object, so that it is an error without keys, too."""
 
     code: int
     fields: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,9 @@ class Probe:
 
 
 def of_settings() -> list[Probe]:
-    """As they are published for CVE-2023-33246 (broker) and CVE-2023-37582 (name server), and their kin."""
+    """The requests published for CVE-2023-33246 (broker) and CVE-2023-37582 (name server), and
+    similar ones.
+    """
     shell = b"filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch /tmp/pwned;\nnamesrvAddr=10.7.7.7:9876"
     cron = b"\nproductEnvName=* * * * * root touch /tmp/pwned"
     bodies = [
@@ -90,7 +92,9 @@ def of_settings() -> list[Probe]:
 
 
 def of_paths() -> list[Probe]:
-    """Requests that name topics, groups, users, accounts and brokers as files of other folders."""
+    """Requests with names of topics, groups, users, accounts and brokers that are paths into other
+    folders.
+    """
     found: list[Probe] = []
     for path in PATHS:
         topic = {"topic": path, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
@@ -126,7 +130,7 @@ def of_paths() -> list[Probe]:
 
 
 def of_scanners() -> list[Probe]:
-    """Requests that ask for what there is; without keys most are answered, as RocketMQ does."""
+    """Requests that list the server's objects; without keys most are answered, as in RocketMQ."""
     named = {"username": "root", "subject": "User:root", "accessKey": "root", "topic": "TBW102"}
     codes = (
         Code.GET_BROKER_CONFIG, Code.GET_NAMESRV_CONFIG, Code.GET_CONTROLLER_CONFIG,
@@ -141,7 +145,7 @@ def of_scanners() -> list[Probe]:
 
 
 PROBES = [*of_settings(), *of_paths(), *of_scanners()]
-# What scanners of the web ask for: RocketMQ's dashboard, its proxy, and files of the machine.
+# Requests of web scanners: for RocketMQ's dashboard, its proxy, and files of the machine.
 WEB = tuple(
     f"{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
     for line in (
@@ -164,7 +168,7 @@ WEB = tuple(
 
 
 class Cluster:
-    """A name server and a broker, each on a machine of its own, and what a stranger sees of them."""
+    """A name server and a broker, each on a machine of its own, and a stranger's access to them."""
 
     def __init__(self, machine: SimulatedRuntime, names: NameServer, broker: Broker) -> None:
         self.names, self.broker = names, broker
@@ -178,7 +182,7 @@ class Cluster:
         return answer
 
     async def tell(self, where: tuple[str, int], data: bytes) -> bytes:
-        """The answer to these bytes, up to the end of the connection."""
+        """Send these bytes; returns the response, up to the end of the connection."""
         _, protocol = await self.machine.network.connect(Raw, *where)
         peer = cast("Raw", protocol)
         assert peer.transport is not None
@@ -189,7 +193,7 @@ class Cluster:
         return bytes(peer.received)
 
     def state(self) -> dict[str, Any]:
-        """What no probe may change."""
+        """The state that no probe may change."""
         services = self.broker.services
         return {
             "settings": services.config.to_properties(),
@@ -201,7 +205,7 @@ class Cluster:
 
 
 def outside(runtime: SimulatedRuntime, root: str) -> list[str]:
-    """The files of a machine that are not in the folder of its server, or are named as a way out of it."""
+    """The files of a machine outside its server's folder, and files whose name is a path out of it."""
     return [
         path
         for path in runtime.files._files  # the seam lists one folder at a time
@@ -211,7 +215,7 @@ def outside(runtime: SimulatedRuntime, root: str) -> list[str]:
 
 @asynccontextmanager
 async def cluster(runtime: SimulatedRuntime, *, keys: bool) -> AsyncIterator[Cluster]:
-    """The servers; ``keys``: they ask for them."""
+    """The servers; with ``keys`` they require keys."""
     common = {**COMMON, **(KEYS if keys else {})}
     ours, _ = NameServerConfig.load(
         "",

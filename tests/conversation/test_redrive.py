@@ -1,4 +1,4 @@
-"""Dead letters that are sent again: what they become, what stays, and nothing lost or doubled by crashes."""
+"""Dead letters that are sent again: their new form, what remains, and that crashes lose or double none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEAD = "%DLQ%g"
 
 
 async def fill(broker: Broker, count: int, **properties: str | None) -> None:
-    """Dead letters number 0, 1, ..."""
+    """Store dead letters with the numbers 0, 1, ..."""
     services = broker.services
     services.topics.create_if_absent(DEAD, 1)
     services.topics.create_if_absent("t", 4)
@@ -99,7 +99,7 @@ async def test_dead_letters_become_new_messages(peer: BrokerPeer, broker: Broker
     assert properties == {
         "n": "7", "TAGS": "x", "UNIQ_KEY": "U", "DLQ_REDRIVES": "1", "DLQ_REDRIVE_ID": "g@7",
     }  # fmt: skip
-    assert len(records(broker, DEAD)) == 300  # they stay until they expire
+    assert len(records(broker, DEAD)) == 300  # they remain until they expire
 
 
 @pytest.mark.behaviour("DQ-08")
@@ -244,7 +244,7 @@ async def test_a_job_that_cannot_be_written_down_is_not_begun(
     assert (await status(peer)).state is RedriveState.FAILED
     assert numbers(broker) == []
     orbitmq_runtime.files.heal()
-    # Nor by who begins anew with what the disk took later.
+    # Nor is it begun by a broker that becomes master again after the disk has accepted later writes.
     await asyncio.sleep(10)
     await broker.change_role(Role.FENCED)
     await broker.change_role(Role.MASTER)
@@ -393,7 +393,9 @@ def test_ranges_are_a_set(seed: int) -> None:
 async def test_a_job_that_is_stopped_while_it_reads_the_log_forgets_nothing(
     orbitmq_world: World, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it found and had not walked past was sent again by the next job, or after the next crash."""
+    """Dead letters that it found sent, and had not passed yet, must not be sent again by the next job or
+    after the next crash.
+    """
     world = orbitmq_world
     await fill(world.brokers["broker-a"], 2000)
     async with BrokerPeer(world.runtime, world.brokers["broker-a"].address) as peer:
@@ -404,7 +406,7 @@ async def test_a_job_that_is_stopped_while_it_reads_the_log_forgets_nothing(
     sent_behind = Job._sent_behind
 
     async def slowly(job: Job) -> set[int]:
-        await world.sleep(3)  # a large log
+        await world.sleep(3)  # as with a large log
         return await sent_behind(job)
 
     monkeypatch.setattr(Job, "_sent_behind", slowly)
@@ -427,7 +429,9 @@ async def test_a_job_that_is_stopped_while_it_reads_the_log_forgets_nothing(
 
 @pytest.mark.behaviour("DQ-12")
 async def test_two_jobs_that_begin_at_once_are_one(peer: BrokerPeer, broker: Broker) -> None:
-    """Behind one that had just ended both began, and each sent all."""
+    """An earlier job has just ended; of several new ones only one may begin, and send each dead
+    letter once.
+    """
     await fill(broker, 1)
     await begin(peer)
     await ended(peer)
@@ -445,7 +449,7 @@ async def test_two_jobs_that_begin_at_once_are_one(peer: BrokerPeer, broker: Bro
 async def test_dead_letters_of_a_topic_that_was_deleted_and_made_again_are_new(
     peer: BrokerPeer, broker: Broker
 ) -> None:
-    """They have the offsets of older ones, and were passed over as sent."""
+    """They have the offsets of dead letters of the old topic, but must not be skipped as already sent."""
     await fill(broker, 10)
     await begin(peer)
     await ended(peer)
@@ -460,7 +464,9 @@ async def test_dead_letters_of_a_topic_that_was_deleted_and_made_again_are_new(
 @pytest.mark.behaviour("DQ-12")
 @pytest.mark.orbitmq(replicas=2, settings={"enableSlaveActingMaster": "true"})
 async def test_only_a_master_changes_a_job(orbitmq_world: World) -> None:
-    """A slave told that it had, and its master went on; one that acts sent, into a log that is a copy."""
+    """A slave refuses instead of reporting success while its master continues; an acting one sends nothing
+    into its copy of the log.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     await fill(world.brokers[MASTER], 500)
@@ -486,7 +492,7 @@ async def test_only_a_master_changes_a_job(orbitmq_world: World) -> None:
 async def test_a_job_that_is_resumed_while_it_writes_down_its_pause_goes_on(
     peer: BrokerPeer, broker: Broker, orbitmq_runtime: SimulatedRuntime
 ) -> None:
-    """It was said to run, and nobody worked on it until the next start."""
+    """The job must not be listed as running while no task works on it."""
     await fill(broker, 1000)
     await begin(peer, rate=200)
     await asyncio.sleep(1.5)

@@ -1,4 +1,4 @@
-"""The HA port and the follower's end against peers that send what nobody can mean."""
+"""The HA port, and the slave's side of its connection, against peers that send impossible data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.orbitmq(replicas=2)
 
 
 class Peer(asyncio.Protocol):
-    """One end of a connection that sends what the test wants."""
+    """One end of a connection that sends what the test gives it."""
 
     def __init__(self, greet: Callable[[Peer], object] = lambda _peer: None) -> None:
         self._greet = greet
@@ -171,7 +171,7 @@ async def test_no_more_than_max_connections_are_open(
 
 
 async def follows_a_liar(world: World, data: bytes) -> list[Peer]:
-    """The slave follows a master that sends these bytes; the connections that it made."""
+    """Let the slave follow a master that sends these bytes; returns the connections that the slave made."""
     peers: list[Peer] = []
 
     def accept() -> Peer:
@@ -278,7 +278,7 @@ async def test_links_come_and_go(orbitmq_world: World) -> None:
 async def test_frames_that_nobody_reads_are_bounded_and_end_the_link(
     orbitmq_world: World, at: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The link is made anew, and all tables are told again."""
+    """The link is opened again, and all tables are sent anew."""
     world, limit_bytes = orbitmq_world, 1 << 20
     monkeypatch.setattr(stream, "MAX_WAITING_BYTES", limit_bytes)
     peers = ha_port(world).shared.peers if at == MASTER else following(world).ours.peers

@@ -1,4 +1,4 @@
-"""The HA port as a slave of RocketMQ sees it, and our slave as a master of RocketMQ sees it, byte by byte."""
+"""The HA port with a slave of RocketMQ, and OrbitMQ's slave with a master of RocketMQ, byte by byte."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Peer(asyncio.Protocol):
         return [unpack_from(">q", self.got, at)[0] for at in range(0, len(self.got) - 7, 8)]
 
     def frames(self) -> list[tuple[int, bytes]]:
-        """Whole frames that came: offset and bytes."""
+        """The whole frames received: offset and bytes."""
         found, at = [], 0
         while at + 12 <= len(self.got):
             offset, size = unpack_from(">qi", self.got, at)
@@ -171,7 +171,7 @@ async def test_a_slave_behind_the_first_file_is_told_off(
     world = orbitmq_world
     await send(world, 150, 3000)
     master = store(world, MASTER)
-    master._files.remove_first()  # as the cleaning does
+    master._files.remove_first()  # as the cleaning of the log does
     peer = await slave(world)
     peer.report(100)
     await world.until(lambda: peer.closed)
@@ -206,7 +206,7 @@ async def test_a_follower_of_a_log_that_is_cut_is_cut_off_at_once(
     peer.report(0)
     await send(world, 10)
     log = store(world, MASTER)
-    await world.sleep(1)  # the follower has all of it
+    await world.sleep(1)  # the slave has the whole log
     await log.truncate((await log.raw.record_starts(0, log.end))[-1])
     await send(world, 10)
     await world.until(lambda: peer.closed)
@@ -234,7 +234,7 @@ async def test_flow_control_limits_the_bytes_of_a_second(orbitmq_world: World) -
 
 @with_slave
 async def test_a_slave_is_copied_as_a_master_is(orbitmq_world: World) -> None:
-    """The port serves in every role: a master that comes back copies from who acted for it."""
+    """The HA port serves in every role: a returning master copies from the slave that acted for it."""
     world = orbitmq_world
     peer = await slave(world, SLAVE)
     peer.report(0)
@@ -248,14 +248,14 @@ async def test_a_slave_is_copied_as_a_master_is(orbitmq_world: World) -> None:
 
 
 class Master:
-    """A master of RocketMQ on the machine of the name server: only its HA port."""
+    """A master of RocketMQ on the machine of the name server, of which only the HA port exists."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.peers: list[Peer] = []
 
     async def follow(self) -> Peer:
-        """Let the slave connect; the connection."""
+        """Let the slave connect; returns the connection."""
         machine = self._world.machines["nameserver"]
         await machine.runtime.network.listen(self._accept, machine.host, 777)
         await leave(self._world)
@@ -311,7 +311,7 @@ async def test_later_reports_follow_the_flush_mode(orbitmq_world: World, flush: 
     cut = whole + 100
     peer.transport.write(pack(">qi", end, cut) + new[:cut])
     await world.sleep(1)
-    # Behind the last whole record nothing is durable; what has come counts without that.
+    # Bytes behind the last whole record are received, but not durable.
     assert peer.reports()[-1] == (end + cut if flush == "ASYNC_FLUSH" else end + whole)
     assert (store(world, SLAVE).flushed_offset == end) == (flush == "ASYNC_FLUSH")
 

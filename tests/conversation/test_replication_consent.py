@@ -1,4 +1,6 @@
-"""A master that returns to a slave of RocketMQ leads when that says that it is idle, with its progress."""
+"""A master that returns to a slave of RocketMQ leads when the slave reports that it is idle, with the slave's
+progress.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ MASTER = "broker-a"
 SETTINGS = {
     "enableSlaveActingMaster": "true",
     "totalReplicas": "2",
-    # Members are asked for by name: the slave below registers no topics.
+    # Members are found by name, since the slave below registers no topics.
     "compatibleWithOldNameSrv": "false",
 }
 pytestmark = pytest.mark.orbitmq(replicas=1, settings=SETTINGS)
@@ -42,7 +44,7 @@ async def test_it_waits_until_the_slave_is_idle_and_takes_its_last_progress(
         slave.delivered, slave.active = 8, False
         await world.until(lambda: services.role.role is Role.MASTER)
         assert world.clock.monotonic() - fenced <= 3.5, "else 4.5 s after its registration"
-        # As there are no such messages here, the service says what it took.
+        # There are no such messages here, so only the service's log shows the progress that it took.
         assert "progress of delay level 1 was 8" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""What a follower has and its master does not is set aside; masters that are none are not followed."""
+"""Records that a slave has and its master lacks are set aside; a broker that is no master is not followed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def aside(world: World) -> dict[str, bytes]:
 
 
 async def lose_the_tail(world: World, kept: int, lost: int) -> bytes:
-    """The master forgets its last messages in a power loss; the slave's log before that."""
+    """Let the master lose its last messages in a power loss; returns the part of the slave's log that it
+    lost.
+    """
     await send(world, kept, 3000)
     await store(world, MASTER).flush()
     end = store(world, MASTER).max_commit_log_offset
@@ -61,7 +63,7 @@ async def test_what_the_master_lost_is_set_aside(
 ) -> None:
     world = orbitmq_world
     if classic:
-        # As a broker of RocketMQ: it does not say that it speaks another protocol.
+        # A broker of RocketMQ does not name another protocol.
         monkeypatch.setattr("orbitmq.replication.ha_handlers.STREAM_VERSION", None)
     tail = await lose_the_tail(world, 30, lost)
     await world.until(lambda: same_end(world))
@@ -76,7 +78,7 @@ async def test_what_the_master_lost_is_set_aside(
 @pytest.mark.behaviour("HL-10")
 @pytest.mark.parametrize("fault", ["flush", "copy", "cut"])
 async def test_a_tail_that_cannot_be_cut_off_leaves_no_copies(orbitmq_world: World, fault: str) -> None:
-    """The link is tried again each 5 s: it filled the disk with a copy of the tail for each try."""
+    """The link is tried again every 5 s; each try must not leave a copy of the tail on the disk."""
     world = orbitmq_world
     await send(world, 30, 3000)
     await store(world, MASTER).flush()
@@ -94,7 +96,7 @@ async def test_a_tail_that_cannot_be_cut_off_leaves_no_copies(orbitmq_world: Wor
     await world.sleep(120)
     assert aside(world) == {}
     assert not same_end(world)
-    if fault == "flush":  # only a new start knows what is on the device: nothing of that tail
+    if fault == "flush":  # only a new start reads what the device has, which is nothing of that tail
         world.crash(SLAVE)
         await world.start_broker(SLAVE)
     disk.heal()
@@ -106,7 +108,7 @@ async def test_a_tail_that_cannot_be_cut_off_leaves_no_copies(orbitmq_world: Wor
 async def test_what_a_cut_that_fails_half_way_removed_is_in_its_copy(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of the log were gone already, and the only copy of them went as one that was not needed."""
+    """The cut has removed files of the log, so their only copy must not be deleted as superfluous."""
     world = orbitmq_world
     cut, sync = CommitLog.cut, Flusher.sync_now
 
@@ -134,7 +136,7 @@ async def test_what_a_cut_that_fails_half_way_removed_is_in_its_copy(
 
 @pytest.mark.behaviour("QW-14")
 async def test_reports_of_a_log_that_was_cut_count_no_more(orbitmq_world: World) -> None:
-    """A report that is older than the cut may be of bytes that this broker has no more."""
+    """A report older than the cut may concern bytes that this broker no longer has."""
     world = orbitmq_world
     await lose_the_tail(world, 30, 10)
     replicas = ha_port(world, SLAVE).shared.replicas
@@ -242,7 +244,7 @@ async def test_masters_of_others_are_not_followed(
     ]
     assert len(lines) == 1
     assert words in lines[0]
-    # Nor does the master repeat itself, however often the slave comes.
+    # The master does not repeat itself either, however often the slave connects.
     assert len([r for r in caplog.records if "is cut off" in r.getMessage()]) <= 1
     assert not [r for r in caplog.records if "more within" in r.getMessage()]
 

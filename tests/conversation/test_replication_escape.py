@@ -1,4 +1,4 @@
-"""What an acting master delivers goes to the masters of other groups, in memory and in virtual time."""
+"""Deliveries of an acting master go to the masters of other broker groups, in memory and in virtual time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRICT = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 
 
 def stored(broker: Broker, topic: str) -> list[Record]:
-    """The messages of a topic on one broker, in the order of the log."""
+    """The messages of a topic at one broker, in the order of the log."""
     store = broker.services.store
     queues = store.find_topic(topic)
     found: list[Record] = []
@@ -37,7 +37,7 @@ def stored(broker: Broker, topic: str) -> list[Record]:
 
 
 def put(world: World, topic: str, count: int, level: int, **properties: str) -> list[bytes]:
-    """Store delayed messages at broker-a, as producers' sends do."""
+    """Store delayed messages at broker-a, as sends of producers do."""
     services = world.brokers["broker-a"].services
     bodies = [f"{number:03d} of {topic}".encode() for number in range(count)]
     for body in bodies:
@@ -55,7 +55,7 @@ def topic(world: World, name: str, *brokers: str) -> None:
 
 
 async def lose_master(world: World) -> Broker:
-    """Kill the master of broker-a when its slave has all, and let the slave act for it."""
+    """Kill the master of broker-a when its slave has the whole log, and let the slave act for it."""
     master, slave = world.brokers["broker-a"].services.store, world.brokers["broker-a-1"]
     await world.until(lambda: slave.services.store.end == master.end)
     for each in world.brokers["broker-a"].services.topics:
@@ -93,7 +93,9 @@ async def test_delayed_messages_of_a_lost_master_come_from_another_group(orbitmq
 @pytest.mark.behaviour("ES-08")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings={**SETTINGS, **STRICT})
 async def test_progress_waits_for_the_replicas_of_the_other_group(orbitmq_world: World) -> None:
-    """Moved on at the other master's write, it would lose the message with that master's disk."""
+    """If the progress moved when the other master has the message, the loss of that master's disk would lose
+    it.
+    """
     world = orbitmq_world
     topic(world, "orders")
     bodies = put(world, "orders", 5, 2)
@@ -111,7 +113,9 @@ async def test_progress_waits_for_the_replicas_of_the_other_group(orbitmq_world:
 
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
 async def test_a_returning_master_does_not_wait_for_what_nobody_takes(orbitmq_world: World) -> None:
-    """Its slave settles before it makes way; messages between two tries held it up for 3 s."""
+    """The acting slave settles before it steps down; messages that wait for their next try must not delay
+    that.
+    """
     world = orbitmq_world
     topic(world, "here", "broker-a")
     put(world, "here", 20, 1)
@@ -128,7 +132,7 @@ async def test_a_returning_master_does_not_wait_for_what_nobody_takes(orbitmq_wo
 
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
 async def test_services_that_stop_side_by_side_call_the_same_messages_back(orbitmq_world: World) -> None:
-    """Seed 2933: a frozen master held what two services had sent; one of them did not stop cleanly."""
+    """Seed 2933: a frozen master has messages of two services, and each of them has to stop cleanly."""
     world = orbitmq_world
     topic(world, "orders")
     put(world, "orders", 5, 1)
@@ -151,7 +155,9 @@ async def test_services_that_stop_side_by_side_call_the_same_messages_back(orbit
 async def test_an_acting_master_whose_disk_refuses_delivers_and_says_so_once(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Seed 344: some twenty lines a second. What is not noted comes again when it is killed."""
+    """Seed 344: not twenty lines a second. Progress that is not on the disk is lost with a kill, and its
+    messages repeated.
+    """
     world = orbitmq_world
     topic(world, "orders")
     bodies = put(world, "orders", 5, 1)
@@ -186,13 +192,13 @@ async def test_without_another_master_messages_wait_with_growing_pauses(
 @pytest.mark.behaviour("ES-10")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
 async def test_what_waits_is_all_tried_when_a_master_comes_back(orbitmq_world: World) -> None:
-    """What is stored out of its order would come again when its own master returns meanwhile."""
+    """A message stored out of order would be delivered twice if its own master returns meanwhile."""
     world = orbitmq_world
     topic(world, "orders")
     bodies = put(world, "orders", 20, 1)
     await lose_master(world)
     await world.stop_broker("broker-b")
-    await world.sleep(60)  # the pauses are 5 s long
+    await world.sleep(60)  # a pause between tries is 5 s long
     await world.start_broker("broker-b")
     other = world.brokers["broker-b"]
     await world.until(lambda: bool(stored(other, "orders")))
@@ -268,7 +274,7 @@ async def test_a_half_message_that_cannot_be_handed_on_holds_up_no_other(orbitmq
 @pytest.mark.behaviour("PP-13")
 @pytest.mark.orbitmq(brokers=2, replicas=2, settings=SETTINGS)
 async def test_a_long_message_that_was_popped_is_taken_by_another_master(orbitmq_world: World) -> None:
-    """That one adds properties of its own, too."""
+    """The other master adds properties of its own, too."""
     world = orbitmq_world
     topic(world, "T")
     topic(world, "%RETRY%cg_T")

@@ -1,4 +1,4 @@
-"""A master is lost and returns: what its slave did meanwhile was done once, and is not done again."""
+"""A master is lost and returns: its slave's deliveries meanwhile were made once, and are not repeated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.orbitmq(brokers=2, replicas=2, settings=ESCAPING)
 
 
 async def ready(world: World, topic: str) -> None:
-    """All serve, and both groups have the topic."""
+    """Wait until all brokers serve and both broker groups have the topic."""
     for name in (MASTER, OTHER):
         await world.until(lambda name=name: world.brokers[name].services.role.role is Role.MASTER)  # type: ignore[misc]
         world.brokers[name].services.topics.create_if_absent(topic, 4)
@@ -39,7 +39,7 @@ async def ready(world: World, topic: str) -> None:
 
 
 def put(broker: Broker, topic: str, body: bytes, **properties: str) -> None:
-    """Store a message as a producer's send does."""
+    """Store a message as the send of a producer does."""
     services = broker.services
     born = services.runtime.clock.now_ms()
     message = NewMessage(topic, 0, body, encode_properties(properties), born_timestamp=born)
@@ -52,7 +52,7 @@ async def copied(world: World) -> None:
 
 
 async def lose(world: World) -> Broker:
-    """Kill the master when its slave has all; wait until that one acts."""
+    """Kill the master when its slave has the whole log; returns when the slave acts."""
     await copied(world)
     world.crash(MASTER, keep=Keep.ANY)
     slave = world.brokers[SLAVE]
@@ -69,7 +69,9 @@ async def come_back(world: World) -> Broker:
 
 @asynccontextmanager
 async def committing(world: World) -> AsyncIterator[list[tuple[bytes, float]]]:
-    """A producer of the group "shop" that all masters know; about what it was asked when. It says commit."""
+    """A producer of the group "shop", known to all masters, that commits at each check; gives the bodies and
+    times of its checks.
+    """
     asked: list[tuple[bytes, float]] = []
 
     async def check(message: ReceivedMessage) -> TransactionState:
@@ -83,12 +85,12 @@ async def committing(world: World) -> AsyncIterator[list[tuple[bytes, float]]]:
 
 
 def handed_on(world: World, name: str) -> list[int]:
-    """The half messages that a broker knows to be another one's."""
+    """The half messages that a broker records as passed on to another broker group."""
     return list(world.brokers[name].part(HalfEscape)._escaped)
 
 
 def times(asked: list[tuple[bytes, float]]) -> Counter[bytes]:
-    """How often it was asked about which message."""
+    """The number of checks of each message."""
     return Counter(body for body, _ in asked)
 
 
@@ -120,7 +122,9 @@ async def test_each_delayed_message_comes_once_whoever_delivers_it(orbitmq_world
 
 @pytest.mark.behaviour("DL-09")
 async def test_a_slave_whose_clock_is_behind_knows_what_its_master_delivered(orbitmq_world: World) -> None:
-    """Seed 469: by its clock the message was not due, so it did not look for it in the log."""
+    """Seed 469: the slave's clock says that the message is not due, so the slave has to find the delivery in
+    the log.
+    """
     world = orbitmq_world
     await ready(world, "orders")
     world.machines[MASTER].skew_ms = 4000
@@ -142,7 +146,7 @@ async def test_a_slave_that_makes_way_does_not_complain_of_what_its_master_deliv
 ) -> None:
     world = orbitmq_world
     await world.until(lambda: world.brokers[MASTER].services.role.role is Role.MASTER)
-    # No other group has the topic, so that it waits.
+    # No other broker group has the topic, so the message waits.
     world.brokers[MASTER].services.topics.create_if_absent("lonely", 4)
     put(world.brokers[MASTER], "lonely", b"waits", UNIQ_KEY="W", **delay)
     await lose(world)
@@ -160,7 +164,9 @@ async def test_a_slave_that_makes_way_does_not_complain_of_what_its_master_deliv
 async def test_a_message_that_overtook_a_refused_one_comes_once(
     orbitmq_world: World, *, delay: dict[str, str], killed: bool
 ) -> None:
-    """Seed 196: the progress of a level, or of timers, is one place: what had passed it came again."""
+    """Seed 196: the progress of a level, or of timers, is one offset; a message that passed it must not be
+    repeated.
+    """
     world = orbitmq_world
     await ready(world, "orders")
     master = world.brokers[MASTER]
@@ -203,7 +209,7 @@ async def test_timer_messages_escape_as_well(orbitmq_world: World) -> None:
 async def test_timers_that_escaped_in_the_moment_in_which_a_slave_acted_are_known(
     orbitmq_world: World,
 ) -> None:
-    """Seed 217: the log of what waits was not on its device, so nothing was said of what was delivered."""
+    """Seed 217: the timer log was not on the device, but the deliveries have to be recorded all the same."""
     world = orbitmq_world
     await ready(world, "orders")
     put(world.brokers[MASTER], "orders", b"timer", TIMER_DELAY_MS="5000", UNIQ_KEY="T")
@@ -225,7 +231,7 @@ async def test_timers_that_escaped_in_the_moment_in_which_a_slave_acted_are_know
     settings={**ESCAPING, "timerRollWindowSlot": "60", "recallMessageEnable": "true"},
 )
 async def test_a_long_timer_that_was_taken_back_does_not_go_to_another_group(orbitmq_world: World) -> None:
-    """The recall waits here for the same second; the other master would know nothing of it."""
+    """The recall waits at this broker for the same second, and the other master does not know it."""
     world = orbitmq_world
     await ready(world, "orders")
     async with world.producer() as producer:
@@ -250,7 +256,7 @@ async def test_a_long_timer_that_was_taken_back_does_not_go_to_another_group(orb
     settings={**ESCAPING, "timerRollWindowSlot": "60", "recallMessageEnable": "true"},
 )
 async def test_a_long_timer_that_went_to_another_group_is_not_taken_back(orbitmq_world: World) -> None:
-    """Seed 232: the recall was answered with success, because other long timers waited."""
+    """Seed 232: other long timers wait, but the recall must not report success."""
     world = orbitmq_world
     await ready(world, "orders")
     async with world.producer() as producer:
@@ -278,7 +284,7 @@ async def test_a_slave_knows_what_waits_before_it_acts(orbitmq_world: World) -> 
         put(world.brokers[MASTER], "orders", b"%d" % number, TIMER_DELAY_MS=delay, UNIQ_KEY=f"T{number}")
     await world.sleep(10)
     pending = world.brokers[SLAVE].part(TimerService).pending
-    # What the master has delivered is forgotten, but for the last second.
+    # The entries of the master's deliveries are dropped, except those of the last second.
     assert (pending.position, pending.first) == (700, None)
     assert 600 <= sum(pending.waiting.values()) <= 620
     slave = await lose(world)
@@ -337,7 +343,9 @@ async def test_an_open_transaction_is_asked_about_once_by_the_broker_that_got_it
 async def test_a_transaction_whose_end_went_with_the_end_of_a_log_is_asked_about_again(
     orbitmq_world: World, *, hangs: bool
 ) -> None:
-    """Seed 2627: a slave that acted knew that it had ended; the master, without its end, believed that."""
+    """Seed 2627: an acting slave knows that the transaction has ended; the master lost its end, and has to
+    check it.
+    """
     world = orbitmq_world
     await ready(world, "orders")
     async with committing(world) as asked:
@@ -352,7 +360,7 @@ async def test_a_transaction_whose_end_went_with_the_end_of_a_log_is_asked_about
         await world.until(lambda: slave.role.role is Role.ACTING_MASTER, timeout_s=5)
         await world.sleep(5)
         progress = slave.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0)
-        assert progress == (None if hangs else 2)  # the question put a copy
+        assert progress == (None if hangs else 2)  # the check stored a copy
         world.crash(SLAVE, keep=Keep.NOTHING if hangs else Keep.ANY)
         world.machines[SLAVE].disk_delay_s = 0
         await world.start_broker(MASTER)
@@ -370,9 +378,11 @@ async def test_a_transaction_whose_end_went_with_the_end_of_a_log_is_asked_about
 async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_handed_on(
     orbitmq_world: World, *, again: bool
 ) -> None:
-    """Seed 74: each question puts a copy of the half message; a slave cut off from its master lacks it.
+    """Seed 74: each check stores a copy of the half message, which a slave that is cut off from its master
+    lacks.
 
-    Seed 7978: it got the copy when the master was back, and handed it on as well when that was killed.
+    Seed 7978: the slave gets the copy when the master returns, and must not pass it on when the master is
+    killed.
     """
     world = orbitmq_world
     await ready(world, "orders")
@@ -381,23 +391,23 @@ async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_h
         begin = world.clock.monotonic()
         put(world.brokers[MASTER], "orders", b"half", TRAN_MSG="true", PGROUP="shop", UNIQ_KEY="H")
         await copied(world)
-        # It asks 6 s after the message came, in the 3.5 s for which its right lasts.
+        # The master checks 6 s after the message, within the 3.5 s for which its right to lead lasts.
         await world.sleep(begin + 5 - world.clock.monotonic())
         world.partition(MASTER)
         await world.until(lambda: bool(asked))
         await world.sleep(1)
         halves = [each.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) for each in (master, slave)]
         assert halves == [2, 1]
-        # What the master asked while it was cut off does not come after all.
+        # The master's checks during the cut do not reach the producer later.
         world.disconnect(MASTER)
         world.heal()
         if again:
-            # Killed before it has marked the copies as ended.
+            # It is killed before it has marked the copies as ended.
             await world.until(lambda: master.role.role is Role.MASTER)
             assert slave.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 2
             world.crash(MASTER, keep=Keep.ANY)
             await world.until(lambda: slave.role.role is Role.ACTING_MASTER, timeout_s=10)
-            await world.sleep(90)  # behind the time of another question
+            await world.sleep(90)  # past the time of another check
             master = (await come_back(world)).services
         await world.until(lambda: master.role.role is Role.MASTER)
         await world.sleep(100)
@@ -410,7 +420,7 @@ async def test_a_master_that_asked_in_vain_does_not_ask_for_what_its_slave_has_h
 async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a_slave_acts(
     orbitmq_world: World,
 ) -> None:
-    """Else the table would grow with each failover."""
+    """Otherwise the table would grow with each failover."""
     world = orbitmq_world
     await ready(world, "orders")
 
@@ -426,7 +436,7 @@ async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a
             )
         await lose(world)
         await world.until(lambda: len(handed_on(world, SLAVE)) == 5)
-        # A slave that is lost too, and acts again, has each of them once.
+        # A slave that is lost as well, and acts again, has each of them once.
         world.crash(SLAVE, keep=Keep.ANY)
         await world.start_broker(SLAVE)
         await world.until(lambda: world.brokers[SLAVE].services.role.role is Role.ACTING_MASTER)
@@ -440,7 +450,7 @@ async def test_what_was_handed_on_is_forgotten_when_it_is_marked_however_often_a
 async def test_a_half_message_told_once_more_as_handed_on_is_marked_once_more_and_nothing_else(
     orbitmq_world: World,
 ) -> None:
-    """A slave that did not hear of the mark tells it: what it says is true still."""
+    """A slave that missed the mark reports the message again, and the report still holds."""
     world = orbitmq_world
     await ready(world, "orders")
 
@@ -551,7 +561,7 @@ async def test_an_acting_masters_tables_are_newer_for_a_master_of_rocketmq(orbit
 
 
 def put_twenty_of_each(master: Broker) -> None:
-    """Messages of a delay level, timers and half messages."""
+    """Store messages of a delay level, timers and half messages."""
     for number in range(20):
         put(master, "orders", b"level %d" % number, DELAY="2", UNIQ_KEY=f"L{number}")
         put(master, "orders", b"timer %d" % number, TIMER_DELAY_MS="5000", UNIQ_KEY=f"T{number}")
@@ -577,7 +587,7 @@ async def test_an_acting_master_that_is_killed_goes_on_where_it_was(orbitmq_worl
 
 @pytest.mark.behaviour("PO-44")
 async def test_a_master_that_is_lost_as_soon_as_it_is_back_does_nothing_again(orbitmq_world: World) -> None:
-    """Its slave acts no more, and no log of theirs has what went to another group."""
+    """Its slave has stepped down, and neither log holds the messages that went to the other broker group."""
     world = orbitmq_world
     await ready(world, "orders")
     async with committing(world) as asked:
@@ -598,7 +608,7 @@ async def test_a_master_that_is_lost_as_soon_as_it_is_back_does_nothing_again(or
 
 
 def first_halves(broker: Broker) -> Counter[bytes]:
-    """The half messages that were sent there, without their copies."""
+    """The half messages that producers sent to this broker, without their copies."""
     halves = stored(broker, "RMQ_SYS_TRANS_HALF_TOPIC")
     return Counter(
         record.body
@@ -609,7 +619,7 @@ def first_halves(broker: Broker) -> Counter[bytes]:
 
 @pytest.mark.parametrize("kind", ["timer", "delayed"])
 async def test_a_master_that_lived_on_delivers_nothing_again(orbitmq_world: World, kind: str) -> None:
-    """Cut off from the name server alone, it was fenced, and its slave delivered meanwhile."""
+    """The master was fenced while it could not reach the name server, and its slave delivered meanwhile."""
     world = orbitmq_world
     await ready(world, "orders")
     master = world.brokers[MASTER]
@@ -634,12 +644,12 @@ async def test_a_master_that_lived_on_delivers_nothing_again(orbitmq_world: Worl
 
 @pytest.mark.parametrize(("kind", "seed"), [("timer", 1), ("timer", 2), ("delayed", 1)])
 async def test_a_master_that_thaws_delivers_nothing_again(orbitmq_world: World, kind: str, seed: int) -> None:
-    """It stood still, its slave delivered what was pending, and all its own timers are due when it goes on.
+    """The master was frozen while its slave delivered its messages; when it thaws, all its timers are due.
 
-    The seed chooses how far its timer log was on the device, which the progress that it writes down rests on.
+    The seed chooses how much of its timer log is on the device, which limits the progress that it saves.
     """
     world = orbitmq_world
-    # Once more in a process that can be frozen.
+    # Start the master again, in a process that can be frozen.
     await world.stop_broker(MASTER)
     await world.machines[MASTER].begin(world.start_broker(MASTER))
     await ready(world, "orders")
@@ -673,9 +683,9 @@ async def test_a_master_that_thaws_delivers_nothing_again(orbitmq_world: World, 
 async def test_a_master_that_thaws_asks_about_no_transaction_that_its_slave_gave_away(
     orbitmq_world: World, acting_s: float
 ) -> None:
-    """All its half messages are due when it goes on, before it has seen that it leads no more."""
+    """All its half messages are due when it thaws, before it notices that it does not lead any more."""
     world = orbitmq_world
-    # Once more in a process that can be frozen.
+    # Start the master again, in a process that can be frozen.
     await world.stop_broker(MASTER)
     await world.machines[MASTER].begin(world.start_broker(MASTER))
     await ready(world, "orders")

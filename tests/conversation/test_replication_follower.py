@@ -1,4 +1,4 @@
-"""A follower through what befalls its disk and its master, and what it must not do by itself."""
+"""A slave during faults of its disk and its master, and the actions that it must not take by itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 def delete_first_files(world: World, count: int) -> None:
-    """What the cleaning does to files that are old enough."""
+    """Delete the first files of the log, as the cleaning does with old ones."""
     master = store(world, MASTER)
     for _ in range(count):
         master._files.remove_first()
@@ -43,7 +43,7 @@ def delete_first_files(world: World, count: int) -> None:
 async def test_a_slave_without_a_master_says_so_once(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one whose brokerName is misspelt: it copied nothing for ever, and said nothing."""
+    """Such a slave may have a misspelt brokerName; it must not copy nothing for ever without a word."""
     world = orbitmq_world
     await world.stop_broker(SLAVE)
     await world.stop_broker(MASTER)
@@ -62,7 +62,9 @@ async def test_a_slave_without_a_master_says_so_once(
 async def test_who_cannot_be_followed_is_named_also_when_nobody_is_followed_meanwhile(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A slave that began to act asked a frozen master still, and could not follow None."""
+    """A slave that begins to act may still wait for a frozen master; its warning names that master,
+    not None.
+    """
     world = orbitmq_world
     link, address = following(world), world.brokers[MASTER].address
     await leave(world)
@@ -149,7 +151,7 @@ async def test_a_new_slave_of_ours_copies_the_whole_log(orbitmq_world: World) ->
     assert log_of(world, SLAVE) == log_of(world, MASTER)
 
 
-# The index, when the disk refuses it, removes its newest file, and the log would have that room.
+# Without the index: if the disk refuses it, it would delete its newest file and leave that space to the log.
 @pytest.mark.orbitmq(replicas=2, settings={**SMALL, "messageIndexEnable": "false"})
 async def test_a_full_disk_stops_the_copy_and_not_the_master(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
@@ -254,7 +256,7 @@ async def test_what_becomes_durable_later_is_reported_later(orbitmq_world: World
     world = orbitmq_world
     await send(world, 5)
     end = store(world, MASTER).max_commit_log_offset
-    await world.sleep(0.02)  # nobody waits for the acknowledgement: it is kept for later ones
+    await world.sleep(0.02)  # no sender waits for the acknowledgement, so it is kept for later ones
     (state,) = ha_port(world).shared.replicas.states.values()
     assert state.received == end
     assert state.durable < end
@@ -269,7 +271,7 @@ async def test_what_becomes_durable_later_is_reported_later(orbitmq_world: World
 async def test_a_slave_whose_brokerip1_is_not_its_machines_connects_all_the_same(
     orbitmq_world: World,
 ) -> None:
-    """Behind a NAT the address given to clients cannot be bound."""
+    """Behind a NAT, a broker cannot bind the address that it gives to clients."""
     world = orbitmq_world
     world.brokers[SLAVE].config.broker_ip1 = "192.0.2.1"
     world.disconnect(SLAVE)

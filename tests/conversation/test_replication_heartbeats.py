@@ -1,4 +1,4 @@
-"""What a broker tells and asks the name servers each second in acting mode."""
+"""The notices and requests that a broker sends to name servers every second in acting mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEARTBEATS = (RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT)
 
 
 class NameServerScript:
-    """Answers what the test wants, and notes what it is asked and when."""
+    """Gives the responses of the test, and records the requests and their times."""
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self._clock = runtime.clock
@@ -171,7 +171,7 @@ async def test_every_name_server_gets_a_heartbeat_each_second(
 async def test_an_isolated_broker_looks_and_tells_nothing(
     runtime: SimulatedRuntime, names: NameServerScript
 ) -> None:
-    # The member refuses connections, so its way into service takes all its tries.
+    # The member refuses connections, so the broker makes all its tries before it serves.
     async with make_broker(runtime, acting(total_replicas=2)) as broker:
         await runtime.clock.sleep(1.5)
         assert broker.services.role.role is Role.PRE_ONLINE
@@ -220,7 +220,7 @@ async def test_an_error_answer_is_no_look(runtime: SimulatedRuntime, names: Name
 
 
 class OtherBroker:
-    """Has our id at another address, and answers what it is asked."""
+    """A broker with the same id at another address, which answers requests."""
 
     def __init__(self, runtime: SimulatedRuntime, term: int) -> None:
         self._term = term
@@ -244,7 +244,7 @@ async def test_a_broker_whose_id_is_taken_does_not_start(
         await make_broker(runtime, config).start()
     assert names.of(RequestCode.REGISTER_BROKER) == []
     await other.server.stop()
-    # Its address is shown as long as the name server does not know that it is gone.
+    # The name server shows the other address until it notices that the broker is gone.
     async with make_broker(runtime, config) as broker:
         assert broker.services.role.role is Role.MASTER
 

@@ -1,4 +1,4 @@
-"""Brokers of a name prove to each other that they have its keys before the log is sent."""
+"""Brokers of one name prove to each other that they have its keys before the log is sent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def users(world: World, name: str = MASTER) -> BrokerAccess:
 
 
 class Stranger:
-    """A follower that a test speaks for."""
+    """A follower whose messages the test writes."""
 
     def __init__(self, world: World, host: str = "10.7.7.7") -> None:
         self._world = world
@@ -86,16 +86,16 @@ class Stranger:
         self._transport.write(data)
 
     async def say(self, hello: Hello) -> Hello:
-        """The answer to a greeting."""
+        """Send a greeting; returns the response."""
         self._got.clear()
         self.write(hello.encode())
         await self._world.sleep(0.2)
-        # A frame is 8 bytes of head and the payload.
+        # A frame is 8 bytes of header and the payload.
         size = int.from_bytes(self._got[4:8], "big")
         return Hello.decode(bytes(self._got[8 : 8 + size]))
 
     async def prove(self, hello: Hello, keys: Credentials) -> Hello:
-        """The answer to a greeting with a proof."""
+        """Send a greeting with a proof; returns the response."""
         hello = structs.replace(hello, user=keys.access_key, number="ab" * 16)
         master = await self.say(hello)
         assert (master.number, master.matched, master.proof) != ("", -1, "")
@@ -104,13 +104,13 @@ class Stranger:
 
 
 def greeting(world: World) -> Hello:
-    """That of an empty slave number 7."""
+    """The greeting of an empty slave with id 7."""
     own = ha_port(world).shared.identity.hello()
     return structs.replace(own, broker_id=7, address="10.7.7.7:10911", run="ff" * 8, begin=0, end=0)
 
 
 async def refused(world: World, hello: Hello, keys: Credentials | None) -> str:
-    """Why the master refuses this follower, which then asks for the log all the same."""
+    """The master's reason to refuse this follower, whose connection has to end."""
     stranger = await Stranger(world).connect()
     answer = await (stranger.say(hello) if keys is None else stranger.prove(hello, keys))
     assert answer.refusal
@@ -127,7 +127,7 @@ async def test_a_slave_with_the_keys_copies_the_log(world: World) -> None:
     (link,) = [each for each in ha_port(world).connections if each.sender is not None]
     assert link.hello is not None
     assert link.hello.broker_id == 1
-    # What they ask each other over the ports for clients is signed, too: nothing is refused.
+    # Their requests to each other over the ports for clients are signed, too, so none is refused.
     client = RemotingClient(world.runtime, identity=Identity(ROOT))
     for name in (MASTER, SLAVE):
         command = Command(Code.GET_BROKER_RUNTIME_INFO)
@@ -155,7 +155,7 @@ async def test_who_proves_nothing_gets_nothing(world: World) -> None:
     told = [found for line in text.splitlines() if (found := json.loads(line)).get("request") == "HA link"]
     assert [line["claimed"] for line in told] == ["", "inner", "nobody", "app", "old"]
     assert {line["from"] for line in told} == {"10.7.7.7"}
-    # It did not become a member by its greeting.
+    # The greeting did not make it a member.
     assert {each.hello.broker_id for each in ha_port(world).connections if each.hello} == {1}
 
 
@@ -174,7 +174,7 @@ async def test_a_recording_is_worth_nothing(world: World) -> None:
     again._transport.write(stranger.sent[len(MAGIC) :])
     await asyncio.wait_for(again.ended.wait(), 1)
     assert len(again._got) < 3000
-    # A proof is of one try: a second greeting with it is refused as well.
+    # A proof is valid for one try: a second greeting with it is refused as well.
     third = await Stranger(world).connect()
     wrong = await third.prove(hello, Credentials("inner", "another"))
     assert wrong.refusal
@@ -198,7 +198,7 @@ async def test_a_proof_is_of_one_broker_and_one_side(world: World) -> None:
 
 @pytest.mark.behaviour("AU-28")
 async def test_a_slave_copies_from_no_master_without_the_keys(world: World) -> None:
-    """The secret of the user changes at the master: the slave can prove nothing, nor the master."""
+    """The user's secret changes at the master, so neither can prove itself to the other."""
     await world.until(lambda: following(world).transferring)
     access = users(world)
     access.users.put(User("inner", Secret("another"), UserType.SUPER))
@@ -214,7 +214,7 @@ async def test_a_slave_copies_from_no_master_without_the_keys(world: World) -> N
 async def test_a_master_that_asks_for_no_keys_is_not_followed(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one that only says that it is the master."""
+    """A broker without the check of keys could only claim to be the master."""
     keys = ha_port(world).shared.keys
     keys.users = None
     following(world).broken(ConnectionError("the test"))
@@ -273,7 +273,7 @@ def test_greetings_of_other_builds_are_read(world: World) -> None:
         del plain[field]
     assert hello.seals
     assert Hello.decode(json.dumps(plain).encode()) == structs.replace(hello, seals=False)
-    # A build that records no last changes of users.
+    # This is the greeting of a build that does not record the last changes of users.
     assert not Hello.decode(json.dumps({**plain, "seals": True}).encode()).seals
     later = {**plain, "sealsRecorded": True, "of": "a later build"}
     assert Hello.decode(json.dumps(later).encode()) == hello
@@ -292,7 +292,7 @@ def test_greetings_of_other_builds_are_read(world: World) -> None:
     indirect=True,
 )
 async def test_without_keys_everybody_is_served_as_before(world: World) -> None:
-    """The slave offers its keys, and the master asks for none."""
+    """The slave offers its keys, and the master requires none."""
     async with world.producer() as producer:
         await producer.send(Message("t", b"x"))
     await world.until(lambda: same_end(world))
@@ -305,7 +305,7 @@ async def test_without_keys_everybody_is_served_as_before(world: World) -> None:
 async def test_brokers_with_accounts_of_acl_1_are_replicas_of_each_other(
     orbitmq_runtime: SimulatedRuntime,
 ) -> None:
-    """The inner user is one of the settings, so no file needs it."""
+    """The inner user comes from the settings, so no file needs to name it."""
     settings = {
         "aclEnable": "true",
         "rocketmqHome": "/mq",

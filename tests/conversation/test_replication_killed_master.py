@@ -1,4 +1,4 @@
-"""What a master knows that was killed some seconds after it wrote its tables to the disk."""
+"""The tables of a master that was killed some seconds after it wrote them to the disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from orbitmq.replication.state.telling import SILENT_SECONDS
 from orbitmq.testing import World
 from orbitmq.wire.codes import ResponseCode
 
-# So long after the last change all is in the table files; a kill comes before that.
+# The time after which all tables are in their files, and the time after the last change at which a kill
+# comes.
 IN_FILES_S, UNSAVED_S = 10.0, 0.5
 LONG_MS = 600_000
 
 
 async def popped_all(peer: BrokerPeer) -> Popped:
-    """Five more messages are there, and popped for a long time."""
+    """Send five more messages, and pop them for a long time."""
     await peer.create("popped")
     for number in range(5):
         await peer.sent(b"%d" % number, topic="popped")
@@ -39,14 +40,14 @@ async def popped_all(peer: BrokerPeer) -> Popped:
 
 
 async def is_told(peer: BrokerPeer, at: int, to: int) -> None:
-    """A member is told that its group was moved, and goes on there."""
+    """Let a member receive its group's new offset and continue there."""
     moved = await peer.pull(at, sys_flag=int(OWN_FILTER))
     assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, str(to))
     await peer.pull(to, sys_flag=int(OWN_FILTER))
 
 
 async def leads_again(world: World) -> None:
-    """All reach each other, and the master begins anew."""
+    """Heal the network, start the master and wait until it leads."""
     world.heal()
     await world.start_broker(MASTER)
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
@@ -54,7 +55,7 @@ async def leads_again(world: World) -> None:
 
 
 async def is_back(world: World, *, acts: bool) -> None:
-    """The master is killed and leads again, after its slave has acted or before that."""
+    """Kill the master and wait until it leads again; ``acts``: its slave acts in between."""
     kill(world)
     if acts:
         await world.until(lambda: role_of(world, SLAVE) is Role.ACTING_MASTER)
@@ -64,7 +65,7 @@ async def is_back(world: World, *, acts: bool) -> None:
 
 
 async def is_back_with_its_name_server(world: World) -> None:
-    """Both begin anew at once: the master serves before it hears of a slave."""
+    """Restart master and name server at once: the master serves before it learns of a slave."""
     await world.stop_name_server()
     kill(world)
     world.partition(SLAVE)
@@ -89,7 +90,7 @@ BACK = {
 async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_not(
     orbitmq_world: World, back: str
 ) -> None:
-    """Commits, one of them back, and what is done of what was popped."""
+    """These are commits, one of them backwards, and acknowledgements of popped messages."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -115,7 +116,7 @@ async def test_what_the_slave_was_told_since_is_taken_back_whether_it_acted_or_n
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 @pytest.mark.parametrize("acts", [False, True])
 async def test_a_reset_that_the_killed_master_has_told_is_over(orbitmq_world: World, acts: bool) -> None:
-    """It came again when no slave had acted, and the group went back once more."""
+    """The reset must not move the group again, also when no slave has acted."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -147,7 +148,9 @@ async def test_a_reset_that_a_broker_alone_has_told_is_over(orbitmq_world: World
 
 @pytest.mark.behaviour("MO-22")
 async def test_a_reset_that_a_pop_has_heard_is_not_lost(orbitmq_world: World) -> None:
-    """It was over on the disk, and where the group goes on was not: that it was moved was forgotten."""
+    """The end of the reset is on the disk and the group's new offset is not; the reset must not be
+    forgotten.
+    """
     world = orbitmq_world
     async with peer_of(world, MASTER) as master:
         popped = await popped_all(master)
@@ -168,7 +171,9 @@ async def test_a_reset_that_a_pop_has_heard_is_not_lost(orbitmq_world: World) ->
 @pytest.mark.orbitmq(replicas=3, settings={**ACTING, **READABLE})
 @pytest.mark.parametrize("stale", [SLAVE, "broker-a-2"])
 async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World, stale: str) -> None:
-    """Its tables are of the same version: the group went back to where that one knew it, and popped again."""
+    """The slave's tables have the same version; its offset must not move the group back, nor its pops repeat
+    messages.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -183,7 +188,7 @@ async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World
             await ack(master, popped.receipt(index), topic="popped")
         await world.sleep(IN_FILES_S)
         kill(world)
-        # The one that was told is away: only the other one can tell.
+        # The slave with the latest tables is away: only the other one can send its tables.
         kill(world, "broker-a-2" if stale == SLAVE else SLAVE)
         await leads_again(world)
         for name in (MASTER, stale):
@@ -200,7 +205,7 @@ async def test_a_slave_that_was_not_told_takes_nothing_back(orbitmq_world: World
 async def test_a_slave_that_was_not_told_undoes_no_reset_that_went_back(
     orbitmq_world: World, after_s: float, pops: bool
 ) -> None:
-    """It knew the group farther on: what it was moved back for was skipped."""
+    """The slave knows a later offset of the group, which must not skip the messages of the reset."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -232,7 +237,9 @@ async def test_a_slave_that_was_not_told_undoes_no_reset_that_went_back(
 @pytest.mark.behaviour("PO-42")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 async def test_where_groups_were_when_a_slave_was_cut_off_is_on_the_disk(orbitmq_world: World) -> None:
-    """Nothing that it has is taken, so what it was told must not be lost."""
+    """The slave's offsets are not taken, so those that the master sent it before must be on the master's
+    disk.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -252,7 +259,9 @@ async def test_where_groups_were_when_a_slave_was_cut_off_is_on_the_disk(orbitmq
 @pytest.mark.behaviour("PO-42")
 @pytest.mark.orbitmq(replicas=2, settings={**ACTING, **READABLE})
 async def test_who_was_not_told_is_on_the_disk_before_what_it_was_not_told(orbitmq_world: World) -> None:
-    """That a reset was heard came to the disk at once, the note with the table files: the group went back."""
+    """The end of a reset reaches the disk at once, the note on the slave only with the table files; the group
+    must not go back.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:
@@ -276,7 +285,9 @@ async def test_who_was_not_told_is_on_the_disk_before_what_it_was_not_told(orbit
 async def test_a_slave_that_was_killed_too_takes_nothing_back(
     orbitmq_world: World, order: tuple[str, str]
 ) -> None:
-    """It had acknowledged what its disk had not yet: the group went back to where that one's file knew it."""
+    """The slave acknowledged offsets that its disk lacks; the older ones in its files must not move the group
+    back.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master:

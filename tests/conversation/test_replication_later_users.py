@@ -1,4 +1,4 @@
-"""Users and rules that changed on two sides of a fault: the later change counts, deletions included."""
+"""Users and rules that changed on both sides of a fault: the later change counts, deletions included."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OLD = {"username": "old"}
 
 @pytest.fixture
 def world(orbitmq_runtime: SimulatedRuntime, orbitmq_loop: Any) -> World:
-    """Users app and old, known to both brokers; the slave acts when its master is away."""
+    """A cluster with the users app and old, known to both brokers; the slave acts when its master is away."""
     found = World(orbitmq_runtime, replicas=2, settings={**KEYS, **ACTING})
     orbitmq_loop.enter(found)
     orbitmq_loop.run(prepare(found))
@@ -55,7 +55,7 @@ async def acts(world: World) -> None:
 
 
 async def back(world: World) -> None:
-    """The master leads again, and both know the same."""
+    """Wait until the master leads again and both brokers have the same users."""
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER and role_of(world, SLAVE) is Role.SLAVE)
     await world.until(lambda: following(world).transferring, 60)
     await world.until(lambda: alike(world))
@@ -85,7 +85,7 @@ async def test_what_a_master_revoked_while_its_slave_was_cut_off_does_not_come_b
     world.crash(MASTER)
     world.heal()
     await acts(world)
-    # The acting slave cannot know of the change.
+    # The acting slave cannot have the change.
     assert "disabled" not in str(await get(world, SLAVE))
     new = UserInfo(password="new-secret-1").encode()
     assert await ask(world, SLAVE, Code.AUTH_CREATE_USER, {"username": "new"}, new) == (0, None)
@@ -112,7 +112,7 @@ async def test_what_an_acting_slave_revoked_does_not_come_back(world: World) -> 
 @pytest.mark.behaviour("AU-43")
 @pytest.mark.parametrize("later", [MASTER, SLAVE])
 async def test_of_two_changes_of_a_user_the_later_one_counts(world: World, later: str) -> None:
-    """The master lives on, and its slave acts: neither reaches the other."""
+    """The master stays alive, and its slave acts: neither can reach the other."""
     hosts = {name: machine.host for name, machine in world.machines.items()}
     world.runtime.network.partition([hosts[MASTER]], [hosts["nameserver"], hosts[SLAVE]])
     world.disconnect(MASTER)
@@ -165,7 +165,7 @@ async def test_a_slave_that_knows_later_changes_than_its_master_tells_them(world
 
 @pytest.mark.behaviour("AU-44")
 async def test_a_slave_without_its_master_makes_no_change_of_its_own_count(world: World) -> None:
-    """Users that a slave has by its settings, or from an earlier build, undo no change of its master."""
+    """Users that a slave has from its settings, or from an earlier build, undo no change of its master."""
     cut_off(world)
     await world.until(lambda: not following(world).transferring)
     access = users(world, SLAVE)
@@ -182,7 +182,7 @@ async def test_a_slave_without_its_master_makes_no_change_of_its_own_count(world
 async def test_what_the_first_of_two_acting_slaves_revoked_holds_when_it_is_back(
     orbitmq_world: World,
 ) -> None:
-    """The second slave cannot know of the change, and hands its own table to the returning master."""
+    """The second slave cannot have the change, and gives its own table to the returning master."""
     world = orbitmq_world
     await prepare(world)
     third = world.brokers[SECOND_SLAVE]

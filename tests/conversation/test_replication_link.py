@@ -1,4 +1,6 @@
-"""A slave copies its master's log over the HA link: byte for byte, through faults of network and machines."""
+"""A slave copies its master's log over the HA connection: byte for byte, through faults of network and
+machines.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ async def test_the_protocol_of_rocketmq_does_the_same(orbitmq_world: World) -> N
 async def test_only_a_master_that_knows_no_ha_info_is_followed_in_rocketmqs_protocol(
     orbitmq_world: World, code: ResponseCode, classic: bool
 ) -> None:
-    """Seeds 2898 and 2925: one of ours that started refused the question, and told its tables by codes."""
+    """Seeds 2898 and 2925: an OrbitMQ master that is starting refuses the request, and must not count as
+    RocketMQ's.
+    """
     world = orbitmq_world
     await send(world, 10)
     await world.until(lambda: same_end(world))
@@ -126,7 +130,7 @@ async def test_only_a_master_that_knows_no_ha_info_is_followed_in_rocketmqs_prot
 async def test_a_member_of_ours_is_known_by_its_id_and_one_of_rocketmq_by_its_host(
     orbitmq_world: World,
 ) -> None:
-    """Two brokers may share a host: the tables of one whose link is not up yet cannot be asked for."""
+    """Two brokers may share a host, and a request by host could reach the one whose link is not up yet."""
     world = orbitmq_world
     await send(world, 10)
     await world.until(lambda: same_end(world))
@@ -136,7 +140,7 @@ async def test_a_member_of_ours_is_known_by_its_id_and_one_of_rocketmq_by_its_ho
     [slave] = port.shared.peers.links
     assert links.copies(slave.broker_id, host)
     assert not links.copies(slave.broker_id + 1, host)
-    # The link goes, and what is left of the connection is not the member.
+    # After the link is gone, the rest of its connection is not the member.
     port.shared.peers.closed(slave)
     assert port.connections
     assert not links.copies(slave.broker_id, host)

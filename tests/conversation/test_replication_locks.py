@@ -1,4 +1,6 @@
-"""Queue locks with replicas: strict mode asks the others of the name, else one broker decides (LK-04..12)."""
+"""Queue locks with replicas: strict mode requires the grants of the other members, else one broker decides
+(LK-04..12).
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ async def refuses(
 
 
 async def locked_and_slave_lost(world: World, watch: Watch) -> None:
-    """The master has granted all queues, its slave is down, and nobody reaches the master."""
+    """Let the master grant all queues, crash its slave, and cut the master off."""
     await online(world, watch)
     assert await lock(world, MASTER, "me", QUEUES) == QUEUES
     world.crash(SLAVE)
@@ -75,7 +77,7 @@ async def locked_and_slave_lost(world: World, watch: Watch) -> None:
 
 
 def apart(world: World) -> tuple[list[str], list[str]]:
-    """The hosts of master and slave, for a cut of their link."""
+    """The hosts of master and slave, to cut the connection between them."""
     return [world.machines[MASTER].host], [world.machines[SLAVE].host]
 
 
@@ -153,7 +155,7 @@ async def test_a_lock_survives_the_change_of_master(orbitmq_world: World) -> Non
 @two
 @pytest.mark.behaviour("LK-05")
 async def test_a_renewal_that_too_few_grant_takes_nothing_away(orbitmq_world: World) -> None:
-    """Its client counts on the lock for 30 s more."""
+    """The client relies on the lock for 30 s more."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -172,7 +174,7 @@ async def test_a_renewal_that_too_few_grant_takes_nothing_away(orbitmq_world: Wo
 async def test_strict_locks_of_a_master_that_began_anew_alone_wait_for_those_it_forgot(
     orbitmq_world: World,
 ) -> None:
-    """Its slave took the empty table for its own: both granted what a client still had."""
+    """The slave must not take over the empty table, or both would grant queues that a client still holds."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -180,7 +182,7 @@ async def test_strict_locks_of_a_master_that_began_anew_alone_wait_for_those_it_
         world.partition(SLAVE)
         world.crash(MASTER)
         with pytest.raises(ClusterError):
-            await world.start_broker(MASTER)  # it waits until all have registered
+            await world.start_broker(MASTER)  # start_broker waits until all brokers have registered
         await world.until(lambda: watch.role(MASTER) in (Role.MASTER, Role.FENCED))
         world.heal()
         await world.until(lambda: following(world).transferring)
@@ -211,7 +213,7 @@ async def test_strict_locks_without_acting_masters_ask_the_name_servers(orbitmq_
 @loose
 @pytest.mark.behaviour("LK-10")
 async def test_a_slave_that_does_not_act_grants_no_lock(orbitmq_world: World) -> None:
-    """One that began anew and could not reach its master had an empty table, and gave its queues away."""
+    """A slave that restarts and cannot reach its master has an empty table, and must not grant from it."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await locked_and_slave_lost(world, watch)
@@ -233,12 +235,12 @@ async def test_a_slave_that_does_not_act_grants_no_lock(orbitmq_world: World) ->
 @loose
 @pytest.mark.behaviour("LK-11")
 async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_world: World) -> None:
-    """Its master goes on beside it, cut off, and its clients with the locks that they have."""
+    """Its master lives on beside it, cut off, and so do the clients with the master's locks."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await locked_and_slave_lost(world, watch)
         with pytest.raises(ClusterError):
-            await world.start_broker(SLAVE)  # it waits until all have registered
+            await world.start_broker(SLAVE)  # start_broker waits until all brokers have registered
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
         await refuses(world, SLAVE, NOT_TOLD)
         await world.sleep(28)
@@ -253,7 +255,7 @@ async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_
 @loose
 @pytest.mark.behaviour("LK-12")
 async def test_in_a_long_cut_a_queue_has_one_holder(orbitmq_world: World) -> None:
-    """The holder reaches the master only, another client the slave only, for longer than a lock lives."""
+    """The holder reaches only the master and another client only the slave, for longer than a lock lasts."""
     world = orbitmq_world
     far = world.runtime.machine("10.0.0.99")
     held: list[tuple[str, float, float]] = []
@@ -282,7 +284,7 @@ async def test_in_a_long_cut_a_queue_has_one_holder(orbitmq_world: World) -> Non
 @loose
 @pytest.mark.behaviour("LK-12")
 async def test_a_new_lock_waits_until_who_may_take_over_knows_it(orbitmq_world: World) -> None:
-    """The link is cut; the name servers see both."""
+    """The HA connection is cut; the name servers see both brokers."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -327,7 +329,7 @@ async def test_a_slave_that_is_gone_holds_up_no_lock(orbitmq_world: World, clean
 @pytest.mark.behaviour("LK-11")
 @pytest.mark.behaviour("LK-12")
 async def test_who_takes_over_with_an_old_copy_waits(orbitmq_world: World) -> None:
-    """The link broke, the master went on and gave a queue away, and is gone."""
+    """The HA connection broke; the master lived on, granted a queue, and is gone."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -345,7 +347,7 @@ async def test_who_takes_over_with_an_old_copy_waits(orbitmq_world: World) -> No
 @loose
 @pytest.mark.behaviour("LK-12")
 async def test_a_lock_that_was_renewed_before_the_change_is_held_behind_it(orbitmq_world: World) -> None:
-    """The copy of it is nearly a minute old."""
+    """The slave's copy of the lock is nearly a minute old."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -366,7 +368,7 @@ async def test_a_lock_that_was_renewed_before_the_change_is_held_behind_it(orbit
 @loose
 @pytest.mark.behaviour("LK-12")
 async def test_a_master_that_leads_again_without_being_told_waits(orbitmq_world: World) -> None:
-    """No name server answered for a while, and its slave, which may have led, is not there."""
+    """No name server answered for a while, and the slave, which may have led, is down."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -383,7 +385,7 @@ async def test_a_master_that_leads_again_without_being_told_waits(orbitmq_world:
 
 
 async def with_a_group(world: World, watch: Watch) -> None:
-    """Both serve, and a group consumes here."""
+    """Wait until both brokers serve, and let a group consume."""
     await online(world, watch)
     await send(world, 1)
     async with world.consumer("g") as consumer:
@@ -394,7 +396,7 @@ async def with_a_group(world: World, watch: Watch) -> None:
 @loose
 @pytest.mark.behaviour("LK-11")
 async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_world: World) -> None:
-    """The slave began anew, was not told anything yet, and the master is lost too."""
+    """The slave has restarted and not received the locks yet when the master is lost, too."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -417,7 +419,7 @@ async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_
 async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows of no group, for these went with its disk: their clients hold locks all the same."""
+    """The groups in its tables went with the disk, but their clients still hold locks."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -428,7 +430,8 @@ async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
         slave = world.brokers[SLAVE].part(StateExchange)
         monkeypatch.setattr(slave, "_asked_or_answered", lambda *_: None)
         with pytest.raises(ClusterError):
-            await world.start_broker(MASTER)  # three questions without an answer take longer
+            # three requests without a response take longer than start_broker waits
+            await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         await refuses(world, MASTER, NOT_TOLD)
 
@@ -436,7 +439,7 @@ async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
 @loose
 @pytest.mark.behaviour("LK-11")
 async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> None:
-    """Clients go on with locks that no broker has any more."""
+    """Clients continue with locks that no broker has any more."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -455,8 +458,9 @@ async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> No
 async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave(
     orbitmq_world: World,
 ) -> None:
-    """A name server that just began showed no slave, and none came in the time for it: it served fenced, and
-    told its slave, whom the link brought, of no locks. The slave tells what it knows first."""
+    """A name server that has just started shows no slave in time, so the master serves fenced and sends its
+    slave no locks over the link. The slave must send its own locks first.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -488,7 +492,7 @@ async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave
 @pytest.mark.behaviour("LK-11")
 @pytest.mark.parametrize("acts", [True, False])
 async def test_a_master_that_returns_to_its_heir_grants_at_once(orbitmq_world: World, acts: bool) -> None:
-    """Whether the slave has led meanwhile, or the master was back before."""
+    """That holds if the slave has led meanwhile, and if the master returned before."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await with_a_group(world, watch)
@@ -506,8 +510,8 @@ async def test_a_master_that_returns_to_its_heir_grants_at_once(orbitmq_world: W
 
 
 async def acts_and_freezes(world: World, watch: Watch, seconds: float) -> None:
-    """The master is killed, its slave grants all queues that are free, stands still, and acts again."""
-    # Once more in a process that can be frozen.
+    """Kill the master, let its slave grant all free queues, freeze the slave, and let it act again."""
+    # Start the slave again, in a process that can be frozen.
     await world.stop_broker(SLAVE)
     await world.machines[SLAVE].begin(world.start_broker(SLAVE))
     await with_a_group(world, watch)
@@ -525,13 +529,13 @@ async def acts_and_freezes(world: World, watch: Watch, seconds: float) -> None:
 @loose
 @pytest.mark.behaviour("LK-14")
 async def test_who_acts_again_within_the_time_of_a_lock_knows_all_of_them(orbitmq_world: World) -> None:
-    """Consumers in order stood still for 40 s because their broker had stood still for 5 s."""
+    """Consumers in order must not wait 40 s because their broker was frozen for 5 s."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await acts_and_freezes(world, watch, 5)
         assert await lock(world, SLAVE, "third", QUEUES) == set()
         assert await lock(world, SLAVE, "other", QUEUES) == QUEUES - ONE
-        # The master that returns is told them all.
+        # A returning master receives them all.
         await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         assert await lock(world, MASTER, "third", QUEUES) == set()
@@ -541,7 +545,7 @@ async def test_who_acts_again_within_the_time_of_a_lock_knows_all_of_them(orbitm
 @loose
 @pytest.mark.behaviour("LK-14")
 async def test_a_master_that_returns_waits_for_what_is_left_of_its_slaves_wait(orbitmq_world: World) -> None:
-    """It began one of 30 s of its own."""
+    """The master must not start a wait of 30 s of its own."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await acts_and_freezes(world, watch, 40)
@@ -560,7 +564,7 @@ async def test_a_master_that_returns_waits_for_what_is_left_of_its_slaves_wait(o
 @loose
 @pytest.mark.behaviour("LK-14")
 async def test_what_a_slave_has_told_a_master_it_tells_no_second_one(orbitmq_world: World) -> None:
-    """The first one granted with it, and was gone before its slave heard of that."""
+    """The first master grants with these locks, and is gone before its slave learns of the grants."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await acts_and_freezes(world, watch, 5)
@@ -573,7 +577,7 @@ async def test_what_a_slave_has_told_a_master_it_tells_no_second_one(orbitmq_wor
             RoleChanged, lambda _: heals.append(world.runtime.network.partition(*apart(world)))
         )
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        # It has not heard the slave ask, so nobody else has to know.
+        # The master has seen no request from the slave, so no other broker has to know of this.
         await unlock(world, MASTER, "other", QUEUES)
         assert await lock(world, MASTER, "third", QUEUES) == QUEUES - ONE
         world.crash(MASTER)
@@ -588,7 +592,7 @@ async def test_what_a_slave_has_told_a_master_it_tells_no_second_one(orbitmq_wor
 @loose
 @pytest.mark.behaviour("LK-12")
 async def test_a_copy_of_the_locks_takes_none_back(orbitmq_world: World) -> None:
-    """The client comes to the master again, which takes it for one that has the lock still."""
+    """The client returns to the master, which still has its lock."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -604,7 +608,7 @@ async def test_a_copy_of_the_locks_takes_none_back(orbitmq_world: World) -> None
 @loose
 @pytest.mark.behaviour("PO-27")
 async def test_half_of_an_older_link_holds_up_no_lock(orbitmq_world: World) -> None:
-    """A cut left it at the master; only after 20 s it is seen that nobody speaks there."""
+    """The cut leaves the master's half of the connection; its silence is noticed only after 20 s."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -624,7 +628,7 @@ async def test_half_of_an_older_link_holds_up_no_lock(orbitmq_world: World) -> N
 
 
 async def refuses_or_holds(world: World, name: str, client_id: str) -> None:
-    """The client is granted none of the queues, by a refusal or an empty answer."""
+    """Check that the client is granted none of the queues: by a refusal, or by an empty response."""
     answer = await ask(world, name, client_id, QUEUES)
     if answer.code == ResponseCode.SUCCESS:
         assert LockBatchResponseBody.decode(answer.body).lock_ok_mq_set == set()
@@ -633,7 +637,7 @@ async def refuses_or_holds(world: World, name: str, client_id: str) -> None:
 
 
 async def end(world: World, name: str, way: str) -> None:
-    """End a broker: cleanly, by a kill or by a loss of power."""
+    """End a broker: cleanly, by a kill or by a power loss."""
     if way == "stop":
         await world.stop_broker(name)
     elif way == "kill -9":
@@ -652,7 +656,7 @@ WAYS = pytest.mark.parametrize("way", ["stop", "kill -9", "power loss"])
 async def test_a_lone_master_that_begins_anew_has_its_locks(
     orbitmq_world: World, way: str, group: str
 ) -> None:
-    """Its disk has the locks. Before, it gave a queue away that another client worked on."""
+    """The locks are on its disk, so it grants no queue that another client still works on."""
     world = orbitmq_world
     if group == "known":
         await send(world, 1)
@@ -667,10 +671,10 @@ async def test_a_lone_master_that_begins_anew_has_its_locks(
     assert await lock(world, MASTER, "me", ONE) == ONE
     await world.sleep(begin + 29.9 - world.clock.monotonic())
     assert await lock(world, MASTER, "other", QUEUES) == set()
-    # No client trusts a lock that was not renewed since.
+    # No client relies on a lock that it has not renewed since.
     await world.sleep(0.5)
     assert await lock(world, MASTER, "other", QUEUES) == QUEUES - ONE
-    # After one more restart the disk has these locks, and not the one that was given back.
+    # After another restart the disk has these locks, without the one that was given back.
     await unlock(world, MASTER, "me", ONE)
     await world.sleep(6)
     await end(world, MASTER, way)
@@ -718,7 +722,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
     await refuses(world, SLAVE, NOT_TOLD)
     await world.sleep(31)
     assert await lock(world, SLAVE, "other", ONE) == ONE
-    # It has all locks now, until it is a slave again.
+    # The broker has all locks as long as it is not a slave again.
     await end(world, SLAVE, way)
     await world.start_broker(SLAVE)
     assert await lock(world, SLAVE, "third", QUEUES) == QUEUES - ONE
@@ -732,7 +736,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
 @pytest.mark.behaviour("LK-15")
 @pytest.mark.orbitmq
 async def test_a_lock_that_the_disk_refuses_is_not_granted(orbitmq_world: World) -> None:
-    """A restart would lose the lock. Held locks are renewed all the same."""
+    """A restart would lose the lock. Held locks are renewed nevertheless."""
     world = orbitmq_world
     assert await lock(world, MASTER, "me", ONE) == ONE
     disk = world.machines[MASTER].disk

@@ -1,4 +1,4 @@
-"""How brokers of one name come online beside each other, and what does not change a role."""
+"""Brokers of one name come online beside each other; events that change no role."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_broker_counts_itself_among_the_living(
     await world.until(lambda: registered(world, 2))
     await world.sleep(5)
     counted = [line.split(" of ")[0] for line in caplog.messages if "totalReplicas is 2" in line]
-    # Once at each broker: no broker counts itself twice, or leaves itself out.
+    # Each broker reports once: no broker counts itself twice, or leaves itself out.
     assert counted == ["3 brokers"] * 3
 
 
@@ -173,7 +173,7 @@ async def test_only_the_loss_of_the_master_ends_the_connections_to_it(orbitmq_wo
         for _ in range(100):
             await world.sleep(0.1)
             assert links.connected
-        # Cut off without a reset: open connections would stay open for minutes.
+        # The cut sends no reset: open connections would stay open for minutes.
         world.partition(MASTER)
         await world.until(lambda: watch.leaders() == [SLAVE])
         assert not links.connected
@@ -285,7 +285,7 @@ async def test_a_queue_lock_is_not_granted_twice_when_the_master_is_lost(orbitmq
     async with Watch(world) as watch:
         await online(world, watch)
         assert await lock(MASTER, "me") == queues
-        world.crash(MASTER)  # in the moment of the answer
+        world.crash(MASTER)  # the crash comes with the response
         await world.until(lambda: watch.leaders() == [SLAVE])
         assert await lock(SLAVE, "other") == set()
         assert await lock(SLAVE, "me") == queues

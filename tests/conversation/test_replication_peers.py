@@ -1,4 +1,4 @@
-"""Who may connect to the HA port."""
+"""The peers that may connect to the HA port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from orbitmq.testing import World
 
 
 async def classic_slave(world: World, host: str) -> bytes:
-    """What the HA port sends to a slave of RocketMQ that reports an empty log; nothing: it hung up."""
+    """The bytes that a slave of RocketMQ with an empty log gets from the HA port; none if the port
+    hangs up.
+    """
     machine = world.runtime.machine(host)
     got, ended = bytearray(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What is popped while slaves follow, act, and give the work back to their master."""
+"""Popped messages while slaves follow, act, and return their role to their master."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ pytestmark = pytest.mark.orbitmq(replicas=2, settings=ACTING)
 async def test_a_group_that_went_back_at_the_acting_slave_stays_there(
     orbitmq_world: World, wait_s: float
 ) -> None:
-    """The slave forgot the queue, as its offset said all; the master went on at its own older place."""
+    """The slave drops the queue's entry when its offset says all; the master must not continue at its own
+    older one.
+    """
     world = orbitmq_world
     async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as master:
         await master.create("T")
@@ -52,7 +54,7 @@ async def test_a_group_that_went_back_at_the_acting_slave_stays_there(
 
 @pytest.mark.behaviour("PP-14")
 async def test_a_slave_has_the_place_of_a_group_that_pops(orbitmq_world: World) -> None:
-    """It had only the offset for the disk: the first message that is not done."""
+    """The slave needs more than the offset for the disk, which is that of the first unsettled message."""
     world = orbitmq_world
     async with BrokerPeer(world.runtime, world.brokers[MASTER].address) as master:
         await master.create("T")
@@ -71,7 +73,9 @@ async def test_a_slave_has_the_place_of_a_group_that_pops(orbitmq_world: World) 
 async def test_a_revive_queue_that_goes_on_elsewhere_is_not_read_from_its_old_end(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a folder of RocketMQ's these have millions of offsets: the slave stood still for seconds."""
+    """In a folder of RocketMQ's such queues have millions of offsets, and reading them would block the slave
+    for seconds.
+    """
     world, end = orbitmq_world, 300_000
     topic = reserved.REVIVE_TOPIC_PREFIX + "DefaultCluster"
     master = world.brokers[MASTER].services
@@ -97,7 +101,9 @@ async def test_a_revive_queue_that_goes_on_elsewhere_is_not_read_from_its_old_en
 
 @pytest.mark.behaviour("PO-41")
 async def test_a_slave_that_acted_does_not_tell_other_slaves_where_queues_end(orbitmq_world: World) -> None:
-    """It deletes by its own disk: the other one could no longer follow its master, whose log has more."""
+    """Its log lacks messages of the master's; with its queue ends the other slave could not follow the master
+    again.
+    """
     world = orbitmq_world
     master = world.brokers[MASTER].services
     master.topics.create_if_absent("T", 1)

@@ -1,4 +1,4 @@
-"""Queues whose messages have all expired go on where they ended, also at a broker that never had them."""
+"""Queues whose messages have all expired continue at their end, also at a broker that never had them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orbitmq.testing import World
 from orbitmq.wire.bodies.topic import TopicConfig
 
 FILE_BYTES = 128 * 1024
-# A queue's file has ten entries: a queue may end where one does.
+# A queue's file has ten entries, so a queue may end where a file does.
 SMALL = {"mappedFileSizeConsumeQueue": "200"}
 SET = {**ACTING, "mappedFileSizeCommitLog": str(FILE_BYTES)}
 
@@ -44,7 +44,7 @@ def numbered(word: str, count: int) -> list[bytes]:
 
 
 async def consumed(world: World, topic: str, seconds: float) -> list[bytes]:
-    """What a group gets that is there for a while, and then is not."""
+    """The messages that a group gets while it consumes for this time."""
     got: list[bytes] = []
     async with world.consumer("g") as consumer:
         consumer.subscribe(topic)
@@ -62,7 +62,7 @@ async def consumed(world: World, topic: str, seconds: float) -> list[bytes]:
 
 
 async def expire(world: World, *names: str) -> None:
-    """As after fileReservedTime: all but the newest file of the log are deleted."""
+    """Delete all but the newest file of the log, as after fileReservedTime."""
     await sent(world, "t", [bytes(3000)] * 120)
     if len(names) > 1:
         await world.until(lambda: same_end(world))
@@ -78,7 +78,7 @@ async def expire(world: World, *names: str) -> None:
 
 
 async def quiet(world: World, watch: Watch, *, count: int = 40) -> None:
-    """A topic with ten messages in each queue, consumed by a group that is away now, and all expired."""
+    """Create a topic with ten messages in each queue, consumed by a group that has left, all expired."""
     await online(world, watch)
     await sent(world, "quiet", numbered("old", count))
     assert await consumed(world, "quiet", 20) == sorted(numbered("old", count))
@@ -126,7 +126,7 @@ async def test_a_group_that_was_away_gets_what_is_sent_after_a_disk_was_replaced
 
 
 async def test_a_master_whose_consume_queues_are_made_anew_is_told_by_its_slave(orbitmq_world: World) -> None:
-    """An operator removed the folder, and the log has nothing of the queue."""
+    """An operator has deleted the folder, and the log has no message of the queue."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await quiet(world, watch)
@@ -138,7 +138,9 @@ async def test_a_master_whose_consume_queues_are_made_anew_is_told_by_its_slave(
 
 
 async def test_a_slave_that_was_away_longer_than_messages_are_kept_is_told(orbitmq_world: World) -> None:
-    """Its log is set aside as a whole: of the queue it has the beginning, and nothing of what came then."""
+    """The slave's log is set aside as a whole: it knows the queue's beginning, and none of the later
+    messages.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -190,7 +192,7 @@ async def test_what_a_slave_was_told_outlasts_its_end_though_nobody_tells_it_aga
 
 
 async def test_an_acknowledgement_says_that_what_was_told_is_on_the_device(orbitmq_world: World) -> None:
-    """The power goes right behind it."""
+    """The power fails right after the acknowledgement."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await quiet(world, watch)
@@ -212,7 +214,7 @@ def links(broker: Broker) -> list[SendingLink]:
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_a_topic_that_was_made_anew_begins_at_0(orbitmq_world: World, away: bool) -> None:
-    """Also when the slave, which was told of the one before, sees neither its end nor the new beginning."""
+    """The slave, which knew the old topic, may miss both its end and the start of the new one."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await quiet(world, watch)
@@ -252,7 +254,7 @@ async def test_a_topic_that_was_made_anew_begins_at_0(orbitmq_world: World, away
 async def test_inner_queues_go_on_where_the_progress_in_them_is(
     orbitmq_world: World, topic: str, delay: dict[str, int]
 ) -> None:
-    """Progress travels; in a queue that begins at 0 it would be ahead of the messages."""
+    """The progress is copied; in a queue that begins at 0 it would be ahead of the messages."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -269,7 +271,7 @@ async def test_inner_queues_go_on_where_the_progress_in_them_is(
 async def test_a_table_that_an_older_build_does_not_know_is_left_out(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It tells that in a line, and all others are made: nothing else is of the new kind."""
+    """The older build logs one line for it, and copies all other tables."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await quiet(world, watch)

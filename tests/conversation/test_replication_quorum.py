@@ -1,4 +1,6 @@
-"""Quorum write over the real link: a master and a slave in memory, faults of the slave, what senders see."""
+"""Quorum write over the real HA connection: a master and a slave in memory, faults of the slave, and the
+results of sends.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FLUSH_MODES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 
 
 class Sends:
-    """Sends one message after the other, one try each, and notes how long each took and how it ended."""
+    """Sends one message after the other, with one try each, and records the duration and the result
+    of each.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -54,7 +58,7 @@ class Sends:
         self._stopped = True
 
     def since(self, when: float) -> list[tuple[float, float, str]]:
-        """(seconds after ``when``, how long it took, how it ended)"""
+        """For each send since ``when``: seconds after ``when``, duration, result."""
         return [(begun - when, took, how) for begun, took, how in self.ended if begun + took > when]
 
 
@@ -68,7 +72,7 @@ async def in_sync(world: World) -> None:
 
 
 async def sending(world: World) -> tuple[Sends, asyncio.Task[None]]:
-    """Senders at work on a topic that exists, with the slave in sync."""
+    """Start senders on an existing topic, with the slave in sync."""
     sends = Sends(world)
     task = asyncio.create_task(sends.run())
     await world.until(lambda: len(sends.acknowledged) > 20, 30)
@@ -114,7 +118,7 @@ async def test_a_degrading_master_hardly_notices_that_its_slave_is_killed(orbitm
     seen = sends.since(killed)
     assert {how for _, _, how in seen} == {"SEND_OK"}
     assert max(took for _, took, _ in seen) <= 0.2
-    # Back, it counts again as soon as it has caught up.
+    # When the slave is back, it counts as soon as it has caught up.
     await world.start_broker(SLAVE)
     started = world.clock.monotonic()
     await in_sync(world)
@@ -201,7 +205,7 @@ async def test_three_copies(orbitmq_world: World) -> None:
     for name in (SLAVE, "broker-a-2"):
         assert acknowledged <= bodies(world, name)
     world.crash("broker-a-2")
-    # A send that was under way then waits for slaveTimeout; those behind it are refused.
+    # A send that is under way waits for slaveTimeout; later ones are refused.
     await world.until(lambda: sends.ended[-1][2] == "1", 5)
     sends.stop()
     await task
@@ -244,11 +248,11 @@ async def test_a_full_disk_at_the_slave_makes_a_strict_master_refuse(orbitmq_wor
 async def test_a_slave_whose_disk_stays_full_does_not_count_again_and_again(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It came back with what it had, which was enough to count, and held senders until they were late."""
+    """The slave reconnects with its old log, which must not count each time and delay senders."""
     world = orbitmq_world
     sends, task = await sending(world)
     world.machines[SLAVE].disk.capacity_bytes = 1
-    # One by one, so that nothing is cut at the end of the file that is on the disk already.
+    # Messages are sent one by one, so that none is cut at the end of the file that the disk already has.
     await world.until(lambda: "cannot follow" in caplog.text, 120)
     assert not [record for record in caplog.records if record.exc_info]
     caplog.clear()
@@ -268,7 +272,7 @@ async def test_a_slave_whose_disk_stays_full_does_not_count_again_and_again(
 async def test_the_check_finds_answers_that_do_not_wait(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a gate that is always open the tests above would see messages that only the master has."""
+    """With a gate that is always open, the tests above would find messages that only the master has."""
     world = orbitmq_world
     sends, task = await sending(world)
 
@@ -286,9 +290,10 @@ async def test_the_check_finds_answers_that_do_not_wait(
 @pytest.mark.orbitmq(replicas=2, settings={**STRICT, **ACTING})
 @pytest.mark.behaviour("QW-14")
 async def test_a_slave_stays_in_sync_while_its_master_is_isolated(orbitmq_world: World) -> None:
-    """Its link lasted, but its report was forgotten; with nothing written it had no reason to report again.
+    """The slave's connection lasts; with nothing written it has no reason to report again, so its report must
+    be kept.
 
-    So the first sends after that were refused, for up to 5 s (haSendHeartbeatInterval).
+    Otherwise sends are refused for up to 5 s (haSendHeartbeatInterval).
     """
     world = orbitmq_world
     async with Watch(world) as watch, world.producer(retries=0) as producer:
@@ -313,7 +318,7 @@ async def test_a_slave_stays_in_sync_while_its_master_is_isolated(orbitmq_world:
 async def test_a_slave_whose_disk_refuses_a_topic_is_no_copy(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It had the messages of a quorum without their topic, when it was killed then."""
+    """If killed then, it would have the messages of a quorum without their topic."""
     world = orbitmq_world
     replicas, disk = ha_port(world).shared.replicas, world.machines[SLAVE].disk
     await world.until(lambda: replicas.in_sync == 2)

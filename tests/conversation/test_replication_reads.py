@@ -1,4 +1,4 @@
-"""A slave that may be read answers as its master does: what is searched by key or id is found there too."""
+"""A slave that may be read finds the same messages as its master by key, id, time and offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def client_of(world: World, name: str) -> Peer:
 
 
 async def stored(world: World, numbers: range) -> list[str]:
-    """Send messages with keys to the master; their unique ids."""
+    """Send messages with keys to the master; returns their unique ids."""
     async with client_of(world, MASTER) as peer:
         sent = [
             await peer.sent(b"%d" % number, properties={"KEYS": f"order-{number} customer-{number % 3}"})
@@ -27,7 +27,7 @@ async def stored(world: World, numbers: range) -> list[str]:
 
 
 async def found(world: World, name: str, ids: list[str]) -> list[object]:
-    """What a broker answers to those who look for messages: by key, by id, by time, by place."""
+    """The responses of a broker to searches: by key, by id, by time, by offset."""
     async with client_of(world, name) as peer:
         answers = [await peer.query(key) for key in ("order-4", "customer-1", "customer-2", "nobody")]
         answers += [await peer.query(unique, unique=True) for unique in ids]

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made again: a broker that was away keeps nothing of the one before."""
+"""A topic that is deleted and created again: a broker that was away keeps none of the old one's messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def fill(world: World, count: int) -> None:
 
 
 async def agreed(world: World) -> Ends:
-    """The ends of the topic's queues, when both brokers have the same."""
+    """Wait until both brokers have the same ends of the topic's queues; returns them."""
     await world.until(lambda: same_end(world) and shown(world, TOPIC) == BOTH)
     await world.sleep(1)
     assert ends(world, MASTER) == ends(world, SLAVE)
@@ -71,7 +71,7 @@ async def test_a_slave_that_was_away_forgets_the_topic_before(
 
 
 async def test_a_slave_that_hears_of_both_at_once_forgets_the_topic_before(orbitmq_world: World) -> None:
-    """What changes twice before it is told is told as it is at last."""
+    """A topic that changes twice before it is sent is sent in its last state."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await begun(world, watch)
@@ -107,7 +107,7 @@ async def test_a_slave_that_acts_knows_the_new_topic_as_its_master_did(orbitmq_w
     replicas=2, settings={**ACTING, "haFlowControlEnable": "true", "maxHaTransferByteInSecond": "200000"}
 )
 async def test_a_slave_whose_log_is_behind_has_all_of_the_new_topic(orbitmq_world: World) -> None:
-    """It was told of both long ago when its log comes there, in one piece with the first new messages."""
+    """The slave has both changes long before its log gets there, in one piece with the first new messages."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await begun(world, watch)
@@ -159,7 +159,7 @@ async def test_queues_that_are_made_anew_have_nothing_of_a_deleted_topic(
 async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, how: str) -> None:
     world = orbitmq_world
     await send(world, 1)
-    await world.sleep(10)  # the table is written without the topic, and then with it
+    await world.sleep(10)  # the table is written without the topic, and later with it
     make(world)
     await fill(world, 12)
     if how.startswith("RocketMQ"):
@@ -179,7 +179,9 @@ async def test_messages_of_a_topic_that_was_lost_are_kept(orbitmq_world: World, 
 
 
 async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbitmq_world: World) -> None:
-    """A slave, and then a master: the log has it, the tables come when it is copied."""
+    """The log still has its messages, and the tables arrive while the log is copied; first at a slave, then
+    at a master.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await begun(world, watch)
@@ -199,7 +201,7 @@ async def test_a_broker_with_an_empty_disk_gets_nothing_of_the_topic_before(orbi
 async def test_a_slave_that_has_to_read_the_log_again_empties_the_queues_when_it_is_told_the_topic(
     orbitmq_world: World, lost: str
 ) -> None:
-    """It knows of the new topic before it has the messages of the one before."""
+    """It learns of the new topic before it has the messages of the old one."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await begun(world, watch)
@@ -234,7 +236,7 @@ async def test_a_topic_that_was_deleted_only_is_gone_at_a_slave_that_was_away(or
 async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keeps_its_messages(
     orbitmq_world: World,
 ) -> None:
-    """Tables are on the disk before the log is."""
+    """Tables reach the disk before the log does."""
     world = orbitmq_world
     make(world)
     await fill(world, 12)
@@ -260,7 +262,7 @@ async def test_a_topic_whose_place_is_behind_the_end_that_a_power_loss_left_keep
 async def test_a_master_that_lost_its_log_only_empties_the_queues_of_the_topic_before(
     orbitmq_world: World,
 ) -> None:
-    """It knows of the new topic, and copies the log back, which has the messages of the one before."""
+    """It knows the new topic, and copies back the log, which has the messages of the old one."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await begun(world, watch)
@@ -280,7 +282,7 @@ async def test_a_master_that_lost_its_log_only_empties_the_queues_of_the_topic_b
 @pytest.mark.orbitmq(replicas=1)
 @pytest.mark.parametrize("path", ["commitlog", "/store/"])
 async def test_a_topic_is_deleted_as_a_whole_though_the_disk_refuses(orbitmq_world: World, path: str) -> None:
-    """What could not be done is refused, and done when the topic is deleted once more."""
+    """Steps that fail are reported, and are done when the topic is deleted again."""
     world = orbitmq_world
     make(world)
     await fill(world, 12)

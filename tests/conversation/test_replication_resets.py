@@ -43,7 +43,7 @@ async def reset(peer: BrokerPeer, offset: int, topic: str = "T") -> None:
 
 
 async def twenty_read(world: World, master: BrokerPeer, *, replicas: int = 2) -> None:
-    """Messages of which the group has consumed 18."""
+    """Send twenty messages, of which the group has consumed 18."""
     await master.create("T")
     for number in range(20):
         await master.sent(b"%d" % number)
@@ -61,7 +61,9 @@ def waits(world: World, name: str) -> bool:
 @pytest.mark.behaviour("MO-19")
 @pytest.mark.orbitmq(replicas=2, settings=READABLE)
 async def test_a_group_that_reads_from_the_slave_is_moved_once(orbitmq_world: World) -> None:
-    """The slave told it and the master did not hear: commits had no effect, and all was consumed twice."""
+    """Only the master may end the reset; if the slave did, commits would have no effect and messages be
+    consumed twice.
+    """
     world = orbitmq_world
     async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
         await twenty_read(world, master)
@@ -97,7 +99,7 @@ async def test_a_group_that_reads_from_the_slave_is_moved_once(orbitmq_world: Wo
 async def test_a_consumer_that_is_sent_to_the_slave_hears_of_a_reset_and_goes_on(
     orbitmq_world: World, pause_s: float
 ) -> None:
-    """Each message once before it is moved, and each from there on once more."""
+    """Each message is delivered once before the reset, and each from the new offset on once more."""
     world = orbitmq_world
     async with world.admin() as admin:
         await admin.topics.create("T", queues=1)
@@ -133,7 +135,7 @@ async def test_a_consumer_that_is_sent_to_the_slave_hears_of_a_reset_and_goes_on
 async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
     orbitmq_world: World, kept: bool
 ) -> None:
-    """Of a master that was cut off and lives on; one that an operator makes there meanwhile waits on."""
+    """The master was cut off and lives on; a reset that an operator makes there meanwhile stays pending."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:
@@ -161,8 +163,9 @@ async def test_a_reset_that_was_told_by_who_acted_does_not_come_again(
 @pytest.mark.behaviour("MO-22")
 @pytest.mark.parametrize("how", ["crash", "stop"])
 async def test_a_reset_outlives_the_broker(orbitmq_world: World, how: str) -> None:
-    """It was said to be done, and the group went on where it was: the place was not on the disk, and a
-    member that had not pulled meanwhile committed its own again."""
+    """A successful reset must be on the disk, and a member that has not pulled since must not commit its own
+    offset over it.
+    """
     world = orbitmq_world
 
     async def again() -> None:
@@ -181,7 +184,7 @@ async def test_a_reset_outlives_the_broker(orbitmq_world: World, how: str) -> No
         assert await commit(master, 20) == "Offset has been previously reset"
         moved = await master.pull(20, sys_flag=int(OWN_FILTER))
         assert (moved.code, moved.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "5")
-        await master.pull(5, sys_flag=int(OWN_FILTER))  # it was heard
+        await master.pull(5, sys_flag=int(OWN_FILTER))  # with this pull the reset has been received
         await commit(master, 7)
         await world.sleep(10)
         await again()
@@ -206,7 +209,7 @@ async def test_a_reset_that_was_told_while_a_slave_acted_is_over_for_a_master_th
         if told:
             moved = await slave.pull(18, sys_flag=int(OWN_FILTER))
             assert moved.code == ResponseCode.PULL_OFFSET_MOVED
-            await slave.pull(5, sys_flag=int(OWN_FILTER))  # it was heard
+            await slave.pull(5, sys_flag=int(OWN_FILTER))  # with this pull the reset has been received
             await commit(slave, 20)
         await world.start_broker(MASTER)
         await world.until(
@@ -223,7 +226,7 @@ async def test_a_reset_that_was_told_while_a_slave_acted_is_over_for_a_master_th
 async def test_a_reset_made_while_a_slave_acts_reaches_a_master_that_lives_on(
     orbitmq_world: World, told_before: bool
 ) -> None:
-    """Also one that goes back, behind one that the master has told."""
+    """That includes a reset backwards, after one that the group has received from the master."""
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     async with peer_of(world, MASTER) as master, peer_of(world, SLAVE) as slave:

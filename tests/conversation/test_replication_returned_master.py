@@ -1,4 +1,4 @@
-"""A master is lost twice: what proved the first loss proves nothing of the second."""
+"""A master is lost twice: evidence of the first loss is none for the second."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from orbitmq.transport.client import RemotingClient
 
 
 async def returns_by_lease(world: World, watch: Watch) -> None:
-    """A name server that began anew shows the master no slave that it could announce itself to (906).
+    """Restart name server and master so that the name server shows the master no slave to announce itself to
+    (906).
 
-    The slave does not reach it in the time that a master gives others behind a crash (PO-46). The master sees
-    no name server after that: the slave leaves it the lead over the link.
+    The slave does not reach the master in the time that a master waits after a crash (PO-46). After that the
+    master sees no name server, and gets the lead from the slave over the HA connection.
     """
     await world.until(lambda: watch.leaders() == [SLAVE])
     await world.stop_name_server()
@@ -37,7 +38,9 @@ async def returns_by_lease(world: World, watch: Watch) -> None:
 
 
 async def is_cut_off(world: World, watch: Watch) -> None:
-    """Name server and slave notice it at once; the master's right lasts for some seconds more."""
+    """Cut the master off: name server and slave notice it at once, and the master may lead for some seconds
+    more.
+    """
     world.partition(MASTER)
     world.disconnect(MASTER)
     await world.until(lambda: watch.leaders() == [SLAVE])
@@ -66,7 +69,7 @@ async def test_a_release_says_nothing_of_a_master_that_returned(orbitmq_world: W
         await world.stop_broker(MASTER)
         released_s = world.clock.monotonic()
         await world.until(lambda: watch.leaders() == [SLAVE])
-        # The slave sees its master at the name server, and is not told of its return.
+        # The slave sees its master at the name server without a notice of its return.
         cut_off(world)
         await world.start_broker(MASTER)
         await world.until(lambda: watch.leaders() == [MASTER])
@@ -85,7 +88,7 @@ async def test_a_release_behind_the_word_of_the_return_is_of_before(orbitmq_worl
         await world.until(lambda: watch.leaders() == [SLAVE])
         starting = asyncio.ensure_future(world.start_broker(MASTER))
         await world.until(lambda: watch.role(SLAVE) is Role.SLAVE)
-        world.brokers[SLAVE].part(Membership).master_releases()  # from a link that is slow
+        world.brokers[SLAVE].part(Membership).master_releases()  # a late message over a slow link
         await starting
         await world.until(lambda: shown(world) == BOTH and watch.leaders() == [MASTER])
         await world.sleep(1.5)  # the slave has seen it too
@@ -104,7 +107,7 @@ async def test_what_a_port_showed_counts_for_a_second(orbitmq_world: World, *, h
     probe = Probe(world.clock, client, MemberViews(1, world.brokers[SLAVE].address, Timing(4, 1), []))
     looks = asyncio.ensure_future(probe.look(master))
     if heard:
-        await asyncio.sleep(0)  # the look is under way
+        await asyncio.sleep(0)  # the probe is under way
         probe.forget()
     await looks
     assert probe.port is (ProbeResult.UNKNOWN if heard else ProbeResult.REFUSES)

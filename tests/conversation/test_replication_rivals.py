@@ -1,4 +1,4 @@
-"""Two brokers with one name and one id by mistake: one leads, and the log says which to stop."""
+"""Two brokers have the same name and id by mistake: one leads, and the log names the one to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES, ONE, OTHER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 
 class Rivals:
-    """A name server, and two machines whose brokers are both broker-a id 0."""
+    """A name server, and two machines whose brokers are both broker-a with id 0."""
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         self.runtime = runtime

@@ -1,4 +1,4 @@
-"""Two brokers of one name and a name server: who leads through faults, and when."""
+"""Two brokers of one name and a name server: which of them leads through faults, and when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.orbitmq(replicas=2, settings=ACTING)
 
 @pytest.fixture
 def watch(orbitmq_loop: SimulatedLoop, orbitmq_world: World) -> Iterator[Watch]:
-    """The invariant, checked at the end of each test that uses it."""
+    """The watch on the roles, whose invariant is checked at the end of each test that uses it."""
     watch = orbitmq_loop.enter(Watch(orbitmq_world))
     yield watch
     assert watch.roles, "nobody looked"
@@ -55,7 +55,8 @@ async def test_a_master_cut_off_from_all_is_fenced_and_comes_back_through_pre_on
     lost = world.clock.monotonic()
     assert await world.until(lambda: shown(world) == SLAVE_ONLY) <= 5
     assert watch.role(MASTER) is Role.FENCED
-    # The name server says since when it hears nothing, and the link is silent as long: nobody waits anew.
+    # The name server says how long the master has been silent, and the link has been as long: no new wait
+    # starts.
     await world.until(lambda: watch.leaders() == [SLAVE])
     assert world.clock.monotonic() - lost <= 5
     await world.sleep(20)
@@ -73,7 +74,8 @@ async def test_a_master_that_only_the_name_server_misses_lets_its_slave_take_ove
     hosts = [world.machines[name].host for name in ("nameserver", MASTER)]
     world.runtime.network.partition(hosts[:1], hosts[1:])
     await world.until(lambda: watch.role(MASTER) is Role.FENCED)
-    # Asked over the link that lives: the slave waits neither for a time nor for a port that refuses.
+    # The slave asks over the living connection, so it waits neither for a timeout nor for a port that
+    # refuses.
     assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 1.5
     await world.sleep(20)
     assert watch.leaders() == [SLAVE]
@@ -85,7 +87,9 @@ async def test_a_master_that_only_the_name_server_misses_lets_its_slave_take_ove
 
 
 async def test_a_master_that_hears_no_name_server_makes_way(orbitmq_world: World, watch: Watch) -> None:
-    """Its heartbeats arrived, so it stayed in the routes, fenced, and nobody delivered."""
+    """Its heartbeats arrive, but as a fenced master it must not stay in the routes, or no broker would
+    deliver.
+    """
     world = orbitmq_world
     await online(world, watch)
     name_server, master = (world.machines[name].host for name in ("nameserver", MASTER))
@@ -103,7 +107,7 @@ async def test_a_master_that_hears_no_name_server_makes_way(orbitmq_world: World
 async def test_a_master_that_returns_while_the_name_server_is_down_leads_beside_nobody(
     orbitmq_world: World, watch: Watch
 ) -> None:
-    """A port that refuses told it that nobody is there, while its slave acted."""
+    """A port that refuses connections must not count as proof that no broker leads: the slave acts."""
     world = orbitmq_world
     await online(world, watch)
     world.crash(MASTER)
@@ -121,7 +125,7 @@ async def test_a_master_that_returns_while_the_name_server_is_down_leads_beside_
 async def test_a_master_that_starts_without_a_name_server_leads_when_its_slave_has_come(
     orbitmq_world: World, watch: Watch
 ) -> None:
-    """It took no messages for ten seconds, whoever was there."""
+    """The master must not refuse messages for ten seconds when its slave is connected."""
     world = orbitmq_world
     await online(world, watch)
     await world.stop_name_server()
@@ -135,7 +139,7 @@ async def test_a_master_that_starts_without_a_name_server_leads_when_its_slave_h
     for _ in range(20):
         await world.sleep(1)
         assert watch.leaders() == [MASTER], "its slave leaves the lead to it"
-    with pytest.raises(ClusterError):  # it does not register
+    with pytest.raises(ClusterError):  # the master does not register
         await starting
     await world.start_name_server()
     assert shown(world) == BOTH
@@ -179,7 +183,9 @@ async def test_a_name_server_that_restarts_changes_no_role(orbitmq_world: World,
 async def test_without_a_name_server_the_master_leads_while_its_slave_leaves_it_to_it(
     orbitmq_world: World, watch: Watch, phase_s: float
 ) -> None:
-    """When it was back the slave promised nothing more, seconds before its answers counted for the master."""
+    """Until the name server's answers count for the master again, the slave must keep its promise not to
+    lead.
+    """
     world = orbitmq_world
     await online(world, watch)
     await world.sleep(phase_s)
@@ -208,7 +214,7 @@ async def test_without_a_name_server_and_without_its_slave_a_master_is_fenced(
     assert watch.leaders() == []
     world.heal()
     assert await world.until(lambda: watch.leaders() == [MASTER]) <= 25
-    # The slave is cut off from the master, not from the name server, which comes back: it acts.
+    # The slave is cut off from the master but not from the name server, which returns: the slave acts.
     world.runtime.network.partition(hosts[:1], hosts[1:])
     name_server = world.machines["nameserver"].host
     world.runtime.network.partition(hosts[1:], [name_server])
@@ -243,7 +249,7 @@ async def test_a_clean_stop_hands_over_within_a_second(
     assert world.clock.monotonic() - begin <= 1
     assert shown(world) == SLAVE_ONLY
     assert await world.until(lambda: watch.leaders() == [SLAVE]) <= 1
-    # Not as one that lost its name servers.
+    # This is another line than that of a master which lost its name servers.
     assert [m for m in caplog.messages if m.endswith("master becomes fenced master: it stops")]
 
 
@@ -344,7 +350,7 @@ async def test_an_operator_sees_how_far_a_slave_lags(orbitmq_world: World, watch
         assert slave.lag_bytes == master.log_end - slave.log_end > 3000
         assert slave.lag == pytest.approx(2.0, abs=0.2)
         assert slave.epoch == master.epoch == before.epoch
-        # No sender waits for it, and nobody has looked before.
+        # No sender waits for the slave, so the master has not checked it before.
         assert slave.in_sync is False
         assert slave.silent is not None
         assert slave.silent >= 2.0

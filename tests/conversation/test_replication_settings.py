@@ -1,4 +1,4 @@
-"""What the settings of replication do: how far a slave may be behind, where it connects, how much is sent."""
+"""The settings of replication: the slave's largest distance, its connection, and the rate of sending."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_a_slave_is_in_sync_while_it_is_less_than_hamaxgapnotinsync_behind
     world = orbitmq_world
     await send(world, 5)
     await world.until(lambda: same_end(world))
-    world.partition(SLAVE)  # for less than a minute: only its gap may count
+    world.partition(SLAVE)  # less than a minute, so that only its gap may count
     for in_sync in (1, 0):
         await send(world, 5, 3000)
         assert (await status(world, MASTER)).in_sync_slave_nums == in_sync
@@ -66,7 +66,7 @@ async def test_either_end_leaves_a_link_that_is_silent_for_hahousekeepinginterva
 # -- where a slave connects ----------------------------------------------------------------------------
 
 
-# The master tells an address that leads nowhere, as one behind a NAT does.
+# The master names an address that leads nowhere, as one behind a NAT does.
 UNREACHABLE = {"brokerIP2": "192.0.2.7", "haListenPort": "10912", "haMasterAddress": "10.0.0.2:10912"}
 
 
@@ -131,7 +131,9 @@ async def slave_of_a_port(world: World, name: str, sent: int, size_bytes: int = 
 async def test_a_slave_with_the_hamasteraddress_of_another_group_copies_nothing(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until it knew its master it copied in RocketMQ's protocol, which does not tell whose log that is."""
+    """Before it knows its master it must not copy in RocketMQ's protocol, which does not name the log's
+    owner.
+    """
     world = orbitmq_world
     config = await slave_of_a_port(world, "broker-b", 5)
     async with make_broker(world.runtime.machine("10.0.0.77"), config) as slave:
@@ -154,7 +156,7 @@ async def test_a_slave_whose_master_nobody_names_says_that_it_does_not_know_whom
 
 @pytest.mark.orbitmq(brokers=1, settings={"mappedFileSizeCommitLog": "131072"})
 async def test_a_new_slave_with_hamasteraddress_copies_the_whole_log(orbitmq_world: World) -> None:
-    """It began with the last file: its first link was made before a name server had named the master."""
+    """It must not begin with the last file when it connects before a name server has named the master."""
     world = orbitmq_world
     config = await slave_of_a_port(world, MASTER, 60, 3000)
     end = world.brokers[MASTER].services.store.max_commit_log_offset
@@ -183,7 +185,7 @@ async def test_slaves_are_told_brokerip2_and_clients_brokerip1(orbitmq_world: Wo
 async def test_the_delay_progress_has_a_new_version_after_delayoffsetupdateversionstep_changes(
     orbitmq_world: World,
 ) -> None:
-    """A master of RocketMQ takes back progress of a newer version only."""
+    """A master of RocketMQ takes back only progress of a newer version."""
     broker = orbitmq_world.brokers[MASTER]
     delays = broker.part(ScheduleService).delays
 
@@ -204,7 +206,7 @@ async def test_the_delay_progress_has_a_new_version_after_delayoffsetupdateversi
 async def test_brokers_of_a_name_with_other_settings_say_so_once(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker counts with its own numbers when nobody else can lead; the others' may be different."""
+    """A broker uses its own numbers when no other can lead; the others' may differ."""
     world = orbitmq_world
     await send(world, 3)
     await world.until(lambda: same_end(world))
@@ -238,7 +240,7 @@ async def test_more_brokers_than_totalreplicas_are_told(
 def test_without_acting_masters_only_that_has_to_be_alike() -> None:
     told = Comparison(BrokerConfig(total_replicas=1))
     told.compare("10.0.0.1:10911", alike(BrokerConfig(total_replicas=2)))
-    told.compare("10.0.0.1:10911", {})  # an older build
+    told.compare("10.0.0.1:10911", {})  # an older build sends none
     assert told.told == {}
     told.compare("10.0.0.1:10911", alike(BrokerConfig(enable_slave_acting_master=True)))
     assert told.told == {"10.0.0.1:10911": "enableSlaveActingMaster is true at 10.0.0.1:10911 and false here"}
@@ -248,7 +250,7 @@ def test_without_acting_masters_only_that_has_to_be_alike() -> None:
 async def test_a_name_server_that_shows_no_acting_master_is_told_once(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The slave acted, and consumers did not find it."""
+    """The slave acts, and consumers cannot find it."""
     world = orbitmq_world
     await world.sleep(5)
     assert "supportActingMaster" not in caplog.text

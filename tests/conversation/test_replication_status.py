@@ -1,4 +1,4 @@
-"""What administrators see of replication: codes 906, 907, 908 and brokerStatus."""
+"""Replication as administrators see it: codes 906, 907, 908 and brokerStatus."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ async def test_the_flush_offset_of_a_slaves_master(orbitmq_world: World) -> None
 
 
 async def in_sync(world: World) -> tuple[int, str, bool, int]:
-    """In sync by haStatus; how many brokers count; in sync and silent as ``orbitmq cluster list`` has it."""
+    """The slaves in sync by haStatus; the number of brokers that count; in sync and silent as in ``orbitmq
+    cluster list``.
+    """
     told = await lines(world, MASTER)
     (follower,) = json.loads(told["followers"]).values()
     nums = (await status(world, MASTER)).in_sync_slave_nums
@@ -90,7 +92,7 @@ async def in_sync(world: World) -> tuple[int, str, bool, int]:
 
 
 async def test_a_slave_is_silent_when_it_missed_its_report(orbitmq_world: World) -> None:
-    """Senders count it until it owes something: it has all that there is."""
+    """Senders still count it as long as it has all messages."""
     world = orbitmq_world
     await send(world, 20)
     await world.until(lambda: same_end(world))
@@ -157,5 +159,5 @@ async def test_acknowledgements_that_nobody_waits_for_go_together(
     await send(world, 100, pause_s=0.001)
     await world.sleep(1)
     assert reports[-1] == store(world, MASTER).max_commit_log_offset
-    # Of those that are awaited some go together too: what came during a flush.
+    # Some reports are merged although a sender awaits them: those of writes during a flush.
     assert (len(set(reports)) > 60) == awaited

@@ -1,4 +1,4 @@
-"""A slave's tables are its master's, also when that one tells them by RocketMQ's request codes only."""
+"""A slave's tables equal its master's, also when the master sends them by RocketMQ's request codes only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_the_tables_of_a_master_that_tells_none_over_the_link_are_copied(o
     assert "orders" not in slave.topics
     linked.append(world.brokers["broker-a"].address)
     await world.sleep(2)
-    assert "orders" not in slave.topics  # a master that returns takes tables back first
+    assert "orders" not in slave.topics  # a returning master takes the slave's tables first
     await world.sleep(13)
     topic, group = slave.topics.get("orders"), slave.groups.get("billing")
     assert topic is not None
@@ -114,7 +114,7 @@ async def test_such_a_master_is_asked_for_offsets_each_five_seconds_and_for_the_
 async def test_an_answer_that_comes_when_the_slave_acts_is_not_taken(
     orbitmq_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients of the new master have committed more since the old master answered."""
+    """Clients of the new master have committed later offsets since the old master responded."""
     world = orbitmq_world
     there, here = (world.brokers[name] for name in ("broker-a", "broker-b"))
     there.services.offsets.commit("g", "T", 0, 10)
@@ -168,7 +168,7 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
     delays(there).move(20, LevelProgress(3))
     await own.take_back(there.address)
     assert here.services.offsets.query("g", "T", 0) is None
-    # What was delivered out of the common log is done: RocketMQ's version does not tell of the last ones.
+    # Deliveries from the common log count as done, although RocketMQ's version does not show the last ones.
     assert delays(here).place(1).offset == 4
     assert delays(here).place(2).offset == 7
     assert delays(here).place(20).offset == 3
@@ -186,7 +186,7 @@ async def test_what_is_older_is_not_taken_back(orbitmq_world: World) -> None:
 
 @pytest.mark.orbitmq(brokers=2, settings={"timerWheelEnable": "false"})
 async def test_each_question_of_a_returning_master_is_answered(orbitmq_world: World) -> None:
-    """RocketMQ's stays isolated as long as one is refused."""
+    """A master of RocketMQ stays isolated as long as one of its requests is refused."""
     client = RemotingClient(orbitmq_world.runtime)
     address = orbitmq_world.brokers["broker-b"].address
     for code in (21, 43, 45, 60, 201, 402):
@@ -203,7 +203,7 @@ async def test_each_question_of_a_returning_master_is_answered(orbitmq_world: Wo
 
 @pytest.mark.orbitmq(brokers=1)
 async def test_a_slave_of_rocketmq_is_told_how_many_timers_are_pending(orbitmq_world: World) -> None:
-    """Code 61 of its SlaveSynchronize. Ours asks nobody: it counts the timers that its own log holds."""
+    """That is code 61 of its SlaveSynchronize. OrbitMQ's slave counts the timers in its own log instead."""
     client = RemotingClient(orbitmq_world.runtime)
     address = orbitmq_world.brokers["broker-a"].address
     answer = await client.request(address, Command(RequestCode.GET_TIMER_METRICS), 3000)
@@ -250,7 +250,9 @@ async def test_a_queue_lock_holds_when_the_master_changes(orbitmq_world: World) 
 async def test_a_master_that_serves_takes_only_what_is_news_of_the_slave_that_acted(
     orbitmq_world: World,
 ) -> None:
-    """What was committed at it while it was fenced was undone: it was told what its slave had."""
+    """Offsets that were committed at the master while it was fenced must not be replaced by older ones of its
+    slave.
+    """
     world = orbitmq_world
     await world.until(lambda: role_of(world, MASTER) is Role.MASTER)
     await world.until(lambda: role_of(world, SLAVE) is Role.SLAVE)
@@ -272,7 +274,7 @@ async def test_a_master_that_serves_takes_only_what_is_news_of_the_slave_that_ac
         slave.commit("billing", "orders", 0, 2)
         for queue_id in range(3 * MAX_ENTRIES):
             slave.commit("audit", "wide", queue_id, 7)
-        # Now nobody hears a name server: the slave steps down, the fenced master is asked nothing by anybody.
+        # No broker reaches a name server: the slave steps down, and the fenced master gets no requests.
         world.partition("nameserver")
         await world.until(lambda: role_of(world, SLAVE) is Role.SLAVE)
         await world.sleep(5)
@@ -286,7 +288,7 @@ async def test_a_master_that_serves_takes_only_what_is_news_of_the_slave_that_ac
 
 
 class Clients:
-    """One that sends to and pops from a broker, whatever name servers say."""
+    """A client that sends to one broker and pops from it, whatever name servers say."""
 
     def __init__(self, world: World, address: str) -> None:
         self.peer = BrokerPeer(world.runtime, address)
@@ -295,7 +297,7 @@ class Clients:
         await self.peer.sent(body, topic="orders")
 
     async def handled(self) -> list[bytes]:
-        """What is there to pop; it is acknowledged."""
+        """Pop the available messages and acknowledge them; returns their bodies."""
         popped = await pop(self.peer, topic="orders")
         for index in range(len(popped.records)):
             answer = await ack(self.peer, popped.receipt(index), topic="orders")

@@ -81,16 +81,17 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_its_slave(orbitmq_wor
 async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_later(
     orbitmq_world: World, stops: int
 ) -> None:
-    """It served without a log, and its slave kept its own: nobody could read what the slave had.
+    """If the master served without a log and the slave kept its own, no client could read the slave's
+    messages.
 
-    Each time that it began to lead its tables, which held nothing, became newer.
+    Each start of its lead must not make its empty tables the newer ones.
     """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
         await send(world, 0, 20)
         await world.until(lambda: ends(world)[0] == ends(world)[1])
-        await world.sleep(1)  # it is on the slave's device too
+        await world.sleep(1)  # the slave has flushed the log, too
         world.crash(MASTER)
         world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
         world.crash(SLAVE)
@@ -110,7 +111,9 @@ async def test_a_master_with_an_empty_disk_gets_the_log_of_a_slave_that_comes_la
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-23")
 async def test_the_term_of_who_begins_to_lead_is_on_its_disk_soon(orbitmq_world: World) -> None:
-    """It was written with the next change of a table: killed before, the broker led in an older term."""
+    """With the next change of a table would be too late: after a kill the broker would lead in an
+    older term.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -129,7 +132,9 @@ async def test_the_term_of_who_begins_to_lead_is_on_its_disk_soon(orbitmq_world:
 @pytest.mark.orbitmq(replicas=2, settings=ACTING)
 @pytest.mark.behaviour("PO-23")
 async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(orbitmq_world: World) -> None:
-    """It began alone, in a lower term than that of the slave, which followed it no more for ever."""
+    """The master began alone, in a lower term than the slave's, which must not keep the slave from
+    following.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -157,7 +162,7 @@ async def test_a_master_that_leads_takes_the_tables_of_a_slave_that_led_since(or
 async def test_a_master_with_an_empty_disk_leads_beside_no_slave_that_is_not_shown(
     orbitmq_world: World, began_anew: bool
 ) -> None:
-    """It took itself for new, and led at once beside its acting slave."""
+    """An empty disk must not make it a new broker that leads at once beside its acting slave."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -200,7 +205,7 @@ def aside(world: World) -> list[str]:
 
 
 async def alone_with_a_part(world: World, watch: Watch) -> None:
-    """Both lose power, the slave last; the master comes back first, without its last ten messages."""
+    """Cut the power of both, of the slave last; the master returns first, without its last ten messages."""
     await online(world, watch)
     await send(world, 0, 10)
     await world.brokers[MASTER].services.store.flush()
@@ -216,7 +221,7 @@ async def alone_with_a_part(world: World, watch: Watch) -> None:
 @pytest.mark.orbitmq(replicas=2, settings=ALONE)
 @pytest.mark.behaviour("PO-25")
 async def test_a_slave_keeps_its_end_for_a_master_that_came_back_alone(orbitmq_world: World) -> None:
-    """It set aside at once what the master would have copied back a moment later."""
+    """The slave must not set its end aside at once, as the master copies it back a moment later."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await alone_with_a_part(world, watch)
@@ -231,7 +236,7 @@ async def test_a_slave_keeps_its_end_for_a_master_that_came_back_alone(orbitmq_w
 @pytest.mark.behaviour("PO-26")
 @pytest.mark.parametrize("taken", [3, 30])
 async def test_two_logs_that_differ_wait_for_nobody(orbitmq_world: World, taken: int) -> None:
-    """The master that came back alone took other messages, fewer or more than its slave's end has."""
+    """The master returned alone and took other messages, fewer or more than the slave's end holds."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await alone_with_a_part(world, watch)
@@ -244,7 +249,7 @@ async def test_two_logs_that_differ_wait_for_nobody(orbitmq_world: World, taken:
 
 
 async def restarted_after_its_slave(world: World, watch: Watch) -> None:
-    """A clean stop of the master, then its slave is there first."""
+    """Stop the master cleanly and start it again after its slave."""
     await world.stop_broker(MASTER)
     await world.start_broker(SLAVE)
     await world.until(lambda: watch.leaders() == [SLAVE])
@@ -256,7 +261,7 @@ async def restarted_after_its_slave(world: World, watch: Watch) -> None:
 async def test_a_master_that_went_on_keeps_its_end_when_it_returns_to_a_longer_log(
     orbitmq_world: World,
 ) -> None:
-    """A clean stop and a start took the messages that it had acknowledged and flushed since."""
+    """A clean restart must not lose the messages that the master has acknowledged and flushed since."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await alone_with_a_part(world, watch)
@@ -279,7 +284,9 @@ async def test_a_master_that_went_on_keeps_its_end_when_it_returns_to_a_longer_l
 async def test_what_all_replicas_acknowledged_comes_back_to_a_master_that_delivered_since(
     orbitmq_world: World,
 ) -> None:
-    """What it wrote without its slave nobody was told of; its slave's end was acknowledged."""
+    """No sender has an acknowledgement for the master's writes without its slave; the slave's end was
+    acknowledged.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -304,7 +311,9 @@ async def test_what_all_replicas_acknowledged_comes_back_to_a_master_that_delive
 
 
 async def keeps_all_behind_a_new_name_server(world: World) -> None:
-    """The lost master starts with a name server under load: what it takes, and the first 20, stay."""
+    """Start the lost master with a name server under load; its acknowledged messages, and the first 20, must
+    remain.
+    """
     await world.stop_name_server()
     starting = asyncio.gather(world.start_name_server(), world.start_broker(MASTER))
     acknowledged = set[int]()
@@ -326,7 +335,9 @@ async def keeps_all_behind_a_new_name_server(world: World) -> None:
 async def test_a_master_with_an_empty_disk_takes_nothing_before_its_slave_can_be_shown(
     orbitmq_world: World,
 ) -> None:
-    """What it took on an empty log was set aside when its slave was there, though it was acknowledged."""
+    """Messages on its empty log would be set aside when its slave arrives, although they were
+    acknowledged.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)
@@ -346,7 +357,9 @@ QUORUM = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "allAckInSyncState
 async def test_a_master_that_crashed_takes_nothing_before_its_slave_can_be_shown(
     orbitmq_world: World,
 ) -> None:
-    """What its slave alone had was set aside, behind what it took 20 ms after its return."""
+    """The slave's own messages must not be set aside because of those that the master takes 20 ms after its
+    return.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)

@@ -18,7 +18,7 @@ FILE_BYTES = 128 * 1024
 SETTINGS = {
     "enableSlaveActingMaster": "true",
     "totalReplicas": "2",
-    # Members are asked for by name: the slave registers no topics.
+    # Members are found by name, since the slave registers no topics.
     "compatibleWithOldNameSrv": "false",
     "flushDiskType": "ASYNC_FLUSH",
     "flushIntervalCommitLog": "60000",
@@ -28,7 +28,9 @@ pytestmark = [pytest.mark.orbitmq(replicas=1, settings=SETTINGS), pytest.mark.be
 
 
 async def lost(world: World, kept: int, more: int) -> JavaLog:
-    """The master loses power, and its last ``more`` messages; what its slave copied before that."""
+    """Cut the master's power, which loses its last ``more`` messages; returns the log that its slave copied
+    before.
+    """
     await send(world, kept, 3000)
     await store(world, MASTER).flush()
     await send(world, more, 3000)
@@ -42,7 +44,7 @@ def empty_disk(world: World) -> None:
 
 
 async def returned(world: World, limit_s: float = 40) -> float:
-    """Start the master; the seconds until it takes messages."""
+    """Start the master; returns the seconds until it takes messages."""
     await world.sleep(3)
     begun = world.clock.monotonic()
     await world._cluster._launch(MASTER)
@@ -57,7 +59,7 @@ def set_aside(world: World) -> list[bytes]:
 
 
 def readable(world: World) -> int:
-    """How many messages of topic t its queues hold."""
+    """The number of messages of topic t in its queues."""
     log = store(world, MASTER)
     return sum(log.max_offset("t", queue) - log.min_offset("t", queue) for queue in range(4))
 
@@ -82,7 +84,7 @@ async def test_the_end_that_only_the_slave_has_comes_back(orbitmq_world: World, 
 
 @pytest.mark.parametrize("deleted", [0, 2])
 async def test_an_empty_disk_gets_all_files_that_the_slave_has(orbitmq_world: World, deleted: int) -> None:
-    """To who reports 0 such a slave sends its last file only."""
+    """A slave of RocketMQ sends only its last file to a peer that reports 0."""
     world = orbitmq_world
     log = await lost(world, 0, 150)
     empty_disk(world)
@@ -94,7 +96,7 @@ async def test_an_empty_disk_gets_all_files_that_the_slave_has(orbitmq_world: Wo
         assert store(world, MASTER).min_commit_log_offset == log.first
         assert log_of(world, MASTER) == log.data
         assert readable(world) == sum(1 for _ in log.records())
-        # Else the slave, when it follows again, deletes them too.
+        # Without the topic, the slave would delete its own when it follows again.
         assert "t" in world.brokers[MASTER].services.topics
         await takes_messages(world, slave)
 
@@ -114,7 +116,7 @@ async def test_a_log_that_ends_within_a_record_is_copied_up_to_that(
 
 
 async def test_what_the_slave_does_not_have_is_set_aside(orbitmq_world: World) -> None:
-    """The master came back alone without its end, and took other messages: the longer log counts."""
+    """The master returned alone without its end and took other messages: the longer log counts."""
     world = orbitmq_world
     log = await lost(world, 20, 20)
     await world._cluster._launch(MASTER)
@@ -130,7 +132,7 @@ async def test_what_the_slave_does_not_have_is_set_aside(orbitmq_world: World) -
 
 
 async def told(world: World, slave: JavaSlave, code: int) -> ResponseCode:
-    """What the master answers to a slave that asks it for a table."""
+    """The master's response code when a slave requests a table."""
     answer = await slave.client.request(world.brokers[MASTER].address, Command(code), 3000)
     assert answer.code == ResponseCode.SUCCESS or "disk may have been lost" in (answer.remark or "")
     return ResponseCode(answer.code)
@@ -138,7 +140,7 @@ async def told(world: World, slave: JavaSlave, code: int) -> ResponseCode:
 
 @pytest.mark.behaviour("PO-30")
 async def test_a_master_with_a_new_disk_tells_no_empty_tables(orbitmq_world: World) -> None:
-    """The slave would delete its topics and groups, and begin anew with its timers."""
+    """With empty tables the slave would delete its topics and groups, and restart its timers."""
     world = orbitmq_world
     log = await lost(world, 0, 150)
     empty_disk(world)
@@ -164,7 +166,7 @@ async def test_a_master_with_a_new_disk_tells_no_empty_tables(orbitmq_world: Wor
 
 
 async def lost_and_alone(world: World) -> JavaLog:
-    """The master's disk is another one, and it serves before its slave is there."""
+    """Replace the master's disk, and let it serve before its slave arrives."""
     log = await lost(world, 0, 150)
     empty_disk(world)
     await returned(world)
@@ -179,7 +181,7 @@ ASKED = (21, 43, 45, 60, 61, 201, 402)
 async def test_a_slave_that_comes_after_a_master_with_a_new_disk_gives_it_all_back(
     orbitmq_world: World,
 ) -> None:
-    """The master served already, and told it empty tables."""
+    """The master serves already, and must not send it empty tables."""
     world = orbitmq_world
     log = await lost_and_alone(world)
     role = world.brokers[MASTER].services.role
@@ -190,7 +192,7 @@ async def test_a_slave_that_comes_after_a_master_with_a_new_disk_gives_it_all_ba
             assert world.clock.monotonic() < limit_s
             answers |= {await told(world, slave, code) for code in ASKED}
             await world.sleep(0.005)
-        # Before it was seen at a name server nobody could know that it is there.
+        # Until a name server shows the slave, no broker can know of it.
         assert "t" in world.brokers[MASTER].services.topics
         assert ResponseCode.SERVICE_NOT_AVAILABLE in answers
         assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SUCCESS}
@@ -200,7 +202,7 @@ async def test_a_slave_that_comes_after_a_master_with_a_new_disk_gives_it_all_ba
 async def test_a_slave_with_another_log_keeps_its_tables(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It comes when the master has taken messages since: nothing can be copied back any more."""
+    """The slave arrives after the master has taken messages: nothing can be copied back."""
     world = orbitmq_world
     log = await lost_and_alone(world)
     await send(world, 1)
@@ -210,7 +212,7 @@ async def test_a_slave_with_another_log_keeps_its_tables(
             assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SERVICE_NOT_AVAILABLE}
             await world.sleep(1)
         assert caplog.text.count("has another log than this master") == 1
-        # As it is told to: its store folder is moved away, and it begins anew with our log.
+        # As the log line says: its store folder is moved away, and it starts again with OrbitMQ's log.
         slave.log = JavaLog(log_of(world, MASTER), FILE_BYTES)
         await world.sleep(2)
         assert {await told(world, slave, code) for code in ASKED} == {ResponseCode.SUCCESS}
@@ -233,7 +235,7 @@ async def test_a_master_that_has_its_log_tells_its_tables_before_it_serves(orbit
     log = await lost(world, 30, 10)
     async with java_slave(world, log) as slave:
         await world.sleep(3)
-        slave.silent.add(RequestCode.GET_BROKER_RUNTIME_INFO)  # it stays isolated for some seconds
+        slave.silent.add(RequestCode.GET_BROKER_RUNTIME_INFO)  # the slave stays isolated for some seconds
         begun = asyncio.ensure_future(world._cluster._launch(MASTER))
         await world.until(lambda: MASTER in world.brokers and world.brokers[MASTER].doors.router is not None)
         assert world.brokers[MASTER].services.role.role is Role.PRE_ONLINE
@@ -249,7 +251,9 @@ async def test_a_master_that_has_its_log_tells_its_tables_before_it_serves(orbit
 async def test_a_slave_that_does_not_tell_changes_no_log_and_is_not_waited_for_longer(
     orbitmq_world: World, code: RequestCode, silent: bool
 ) -> None:
-    """Three tries of a step as ever: 5 s without a byte, a second without an answer, and a second's rest."""
+    """The limits of a step stay: 5 s without a byte, a second without a response, a pause of a second; three
+    tries.
+    """
     world = orbitmq_world
     log = await lost(world, 30, 10)
     async with java_slave(world, log) as slave:

@@ -1,4 +1,4 @@
-"""What a slave delivered out of a tail that its master never had does not count for the master's messages."""
+"""A slave's deliveries in a tail that its master never had do not count for the master's messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ DELAY_S = 10.0
 
 
 async def send(world: World, what: str, *, timer: bool) -> None:
-    """A delayed message to the first group, and more messages behind it so that logs have other lengths."""
+    """Send a delayed message to the first broker group, and more messages after it so that the logs differ in
+    length.
+    """
     due_ms = world.clock.now_ms() + round(DELAY_S * 1000)
     late = (
         Message("t", what.encode(), deliver_at=instant(due_ms))
@@ -38,12 +40,12 @@ async def send(world: World, what: str, *, timer: bool) -> None:
 
 
 def delivered(world: World) -> set[bytes]:
-    """What came out at either master."""
+    """The bodies delivered at either master."""
     return {body for name in (MASTER, OTHER) if name in world.brokers for body in bodies(world, name)}
 
 
 async def all_serve(world: World, watch: Watch, producer: Producer) -> None:
-    """Both masters serve and have the topic, and both know the producer."""
+    """Wait until both masters serve, have the topic and know the producer."""
     await world.until(lambda: watch.role(MASTER) is Role.MASTER and watch.role(OTHER) is Role.MASTER)
     for broker in (MASTER, OTHER):
         world.brokers[broker].services.topics.create_if_absent("t", 1)
@@ -54,7 +56,7 @@ async def all_serve(world: World, watch: Watch, producer: Producer) -> None:
 
 
 async def slave_has_all(world: World) -> None:
-    """On its device too."""
+    """Wait until the slave has the log on its device."""
     await world.until(lambda: store(world, SLAVE).end == store(world, MASTER).end)
     await store(world, SLAVE).flush()
 
@@ -91,7 +93,7 @@ async def test_progress_in_a_tail_that_is_set_aside_skips_nothing(orbitmq_world:
 
 
 async def lose_both(world: World, watch: Watch) -> None:
-    """The master loses power, and its slave too when it has acted for a moment."""
+    """Cut the master's power, and the slave's after it has acted for a moment."""
     world.crash(MASTER)
     await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
     await world.sleep(2)
@@ -99,7 +101,7 @@ async def lose_both(world: World, watch: Watch) -> None:
 
 
 async def lose_power_at_the_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slave has taken the tail from its log, and its machine loses power in the same moment."""
+    """Let the slave's machine lose power at the moment when it has cut the tail from its log."""
     cut, truncate = asyncio.Event(), MessageStore.truncate
 
     async def last_words(self: MessageStore, to: int) -> None:
@@ -123,7 +125,7 @@ async def lose_power_at_the_cut(world: World, monkeypatch: pytest.MonkeyPatch) -
 async def test_what_was_delivered_in_such_a_tail_only_comes_again(
     orbitmq_world: World, timer: bool, crash: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waited is in both logs, what the second message was delivered as is in the tail only."""
+    """The waiting messages are in both logs, the delivery of the second one only in the tail."""
     world = orbitmq_world
     async with Watch(world) as watch:
         async with world.producer() as producer:
@@ -158,7 +160,7 @@ async def test_what_was_delivered_in_such_a_tail_only_comes_again(
 async def test_what_was_delivered_in_such_a_tail_comes_again_also_when_later_ones_went_to_another_group(
     orbitmq_world: World, timer: bool, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Brokers of RocketMQ, and older ones, do not say in a delivery which message it delivers."""
+    """Deliveries of RocketMQ's and older brokers do not name the message that they deliver."""
     world = orbitmq_world
     if not named:
         monkeypatch.setattr("orbitmq.broker.delay.service.with_property", lambda encoded, *_: encoded)
@@ -195,7 +197,9 @@ async def test_what_was_delivered_in_such_a_tail_comes_again_also_when_later_one
 async def test_what_an_acting_slave_found_delivered_is_on_its_device(
     orbitmq_world: World, timer: bool
 ) -> None:
-    """Seed 7002: both lost power, and with it the delivery, but not the progress that counted it."""
+    """Seed 7002: both lose power and with it the delivery, so the progress that counts it must not be
+    kept.
+    """
     world = orbitmq_world
     async with Watch(world) as watch:
         async with world.producer() as producer:
@@ -219,7 +223,7 @@ async def test_what_an_acting_slave_found_delivered_is_on_its_device(
 async def test_a_half_message_handed_on_from_such_a_tail_ends_no_other_transaction(
     orbitmq_world: World,
 ) -> None:
-    """Both lie at the same offset of the half queue."""
+    """Both half messages have the same offset in the half queue."""
     world, asked = orbitmq_world, set[bytes]()
 
     async def check(message: ReceivedMessage) -> TransactionState:

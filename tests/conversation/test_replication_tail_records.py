@@ -1,4 +1,4 @@
-"""Where a slave's log and its master's part: bytes that are equal in other logs do not tell."""
+"""The place where a slave's log and its master's differ: equal bytes in different logs prove nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbitmq.testing.machine.memory_files import Keep
 
 LOSES = {"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "60000"}
 FILE_BYTES = 4 << 20
-# More than is compared of a record, and it does not compress.
+# More bytes of a record than are compared, which do not compress.
 SIZE = 20_000
 EQUAL = random.Random(1).randbytes(SIZE)
 
@@ -46,10 +46,11 @@ def bodies(world: World, name: str) -> set[bytes]:
 
 
 async def lose_the_tail(world: World, kept: list[bytes], lost: list[bytes]) -> bytes:
-    """Both lose power, the slave after the last messages, the master before them; it comes back, alone.
+    """Cut the power of both, the slave's after the last messages and the master's before them; the master
+    returns alone.
 
     Returns:
-        What only the slave has.
+        The bytes that only the slave has.
     """
     await send(world, kept)
     await world.until(lambda: same_end(world), 60)
@@ -71,7 +72,9 @@ async def lose_the_tail(world: World, kept: list[bytes], lost: list[bytes]) -> b
 async def test_blanks_at_a_border_are_equal_in_logs_that_differ_before(
     orbitmq_world: World, size: int
 ) -> None:
-    """The slave kept other messages than its master, in sync and 0 bytes behind, or followed no more."""
+    """Otherwise a slave that is in sync keeps other messages than its master, or cannot follow it any
+    more.
+    """
     world = orbitmq_world
     tail = await lose_the_tail(world, others(1, 200), others(2, 41))
     since = others(3, 50, size)
@@ -88,7 +91,7 @@ async def test_blanks_at_a_border_are_equal_in_logs_that_differ_before(
 
 @pytest.mark.behaviour("HL-15")
 async def test_middles_of_equal_bodies_are_equal_in_logs_that_differ_before(orbitmq_world: World) -> None:
-    """The whole log was set aside: the common place that was found was none where a record ends."""
+    """The whole log must not be set aside because the common offset found is inside a record."""
     world = orbitmq_world
     tail = await lose_the_tail(world, [EQUAL] * 200, [EQUAL] * 41)
     await send(world, [EQUAL] * 50)
@@ -100,7 +103,7 @@ async def test_middles_of_equal_bodies_are_equal_in_logs_that_differ_before(orbi
 
 @pytest.mark.behaviour("HL-15")
 async def test_a_log_that_ends_at_a_border_of_files_is_gone_on_with(orbitmq_world: World) -> None:
-    """The master had begun its next file, and no record of it."""
+    """The master has begun its next file, which has no record yet."""
     world = orbitmq_world
     await send(world, others(1, 3))
     store(world, MASTER).log.roll()
@@ -124,7 +127,7 @@ async def test_a_log_that_ends_at_a_border_of_files_is_gone_on_with(orbitmq_worl
 async def test_what_only_the_slave_has_behind_a_large_record_comes_back(
     orbitmq_world: World, border: bool
 ) -> None:
-    """The master sees that its log is the beginning of its slave's, also when it ends with a file."""
+    """The master sees that its log is the beginning of its slave's, also if it ends with a file."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await online(world, watch)

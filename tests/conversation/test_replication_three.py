@@ -1,4 +1,6 @@
-"""Groups of three: what the second slave has, and who acts after the first."""
+"""Broker groups of three: the log and tables of the second slave, and the broker that acts after the
+first.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ async def all_online(world: World, watch: Watch) -> None:
 
 
 def lose(world: World, disk: str) -> None:
-    """The master is gone, with what it had not flushed, or with all it had."""
+    """Crash the master, which loses its unflushed writes or its whole disk."""
     world.crash(MASTER)
     if disk == "lost":
         world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
 
 
 async def send_without_the_first_slave(world: World, topic: str, count: int) -> set[bytes]:
-    """Send what the master and the second slave have, the first one has not; gives what was acknowledged."""
+    """Send messages that the first slave does not get; returns the acknowledged bodies."""
     hosts = [world.machines[name].host for name in (MASTER, SLAVE)]
     world.runtime.network.partition(hosts[:1], hosts[1:])
     await world.sleep(0.1)
@@ -115,7 +117,7 @@ async def test_a_new_disk_gets_topics_and_offsets_that_only_a_slave_has_that_did
 
 
 def cut_from_the_name_server(world: World, name: str) -> None:
-    """The name server drops it at once, its own right to lead lasts for some seconds more."""
+    """Cut the master off: the name server drops it at once, and it may lead for some seconds more."""
     world.disconnect(name)
     hosts = [world.machines[each].host for each in ("nameserver", name)]
     world.runtime.network.partition(hosts[:1], hosts[1:])
@@ -151,7 +153,7 @@ async def test_two_slaves_do_not_act_at_once(orbitmq_world: World, master: str) 
 async def test_a_master_returns_while_the_name_server_shows_one_of_two_slaves(
     orbitmq_world: World, shown: str
 ) -> None:
-    """Seed 1838: the one that it does not show acts; the master has its tables before it leads."""
+    """Seed 1838: the slave that is not shown acts; the master takes its tables before it leads."""
     world = orbitmq_world
     async with Watch(world) as watch:
         await all_online(world, watch)
@@ -199,7 +201,7 @@ async def test_a_slave_acts_soon_after_an_acting_one_that_is_gone(orbitmq_world:
 
 
 def times_stored(world: World, *names: str) -> Counter[int]:
-    """How often what came due is there: once, so many of them; twice, so many."""
+    """How many messages were stored once, how many twice, and so on."""
     found = Counter(record.body for name in names for record in stored(world.brokers[name], "orders"))
     return Counter(found.values())
 

@@ -1,4 +1,4 @@
-"""A slave has the users and rules of its master, over a link that both have proved, and sealed."""
+"""A slave has the users and rules of its master, over a connection that both have proved, and sealed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ APP = Credentials("app", SECRET)
 
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> bytearray:
-    """All that the two brokers send each other over their link."""
+    """All bytes that the two brokers send each other over their connection."""
     found = bytearray()
     to_master, to_slave = HaConnection.data_received, StreamFollowerLink._take
 
@@ -110,7 +110,7 @@ def alike(world: World) -> bool:
 
 
 async def get(world: World, broker: str, keys: Credentials = APP) -> tuple[int, str | None]:
-    """A request of the user that needs the right to see a topic."""
+    """A request of the user that needs the right Get for a topic."""
     return await ask(world, broker, Code.GET_TOPIC_CONFIG, {"topic": "orders", "lo": "false"}, keys=keys)
 
 
@@ -199,7 +199,9 @@ async def test_who_proves_nothing_or_opens_nothing_is_told_no_user(world: World)
 async def test_a_change_at_a_slave_is_made_by_its_master_and_again_is_a_success(
     world: World, first: str
 ) -> None:
-    """RocketMQ's mqadmin tells master and slave, in no order, and stops at the first failure."""
+    """RocketMQ's mqadmin makes the change at master and slave, in any order, and stops at the first
+    failure.
+    """
     both = (first, SLAVE if first == MASTER else MASTER)
     for broker in both:
         assert await create(world, broker) == (0, None)
@@ -218,10 +220,10 @@ async def test_a_change_at_a_slave_is_made_by_its_master_and_again_is_a_success(
         assert await ask(world, broker, Code.AUTH_DELETE_USER, {"username": "app"}) == (0, None)
     await world.until(lambda: alike(world))
     assert users(world).users.get("app") is None
-    # What was not passed on by a slave is refused the second time, as by RocketMQ's brokers.
+    # A change that no slave has passed on is refused the second time, as by RocketMQ's brokers.
     assert await create(world, MASTER) == (0, None)
     assert await create(world, MASTER) == (16, "The user is existed")
-    # Another user of that name is no repetition.
+    # Another user of that name is not a repetition.
     assert await create(world, SLAVE, "another-secret") == (16, "The user is existed")
 
 
@@ -270,7 +272,7 @@ async def test_an_acting_slave_refuses_as_its_master_and_hands_its_changes_over(
 
 @pytest.mark.behaviour("AU-21", "AZ-08")
 async def test_a_slave_is_named_beside_its_master(world: World) -> None:
-    """Its users may be others: it is cut off here."""
+    """The slave's users may differ: here it is cut off."""
     both = ["broker-a", "broker-a (id 1)"]
     async with Admin(world.name_server, runtime=world.runtime, credentials=ROOT) as admin:
         assert list(await admin.access.create_user("app", SECRET)) == both
@@ -309,7 +311,7 @@ async def test_a_changed_frame_of_tables_ends_the_link(
     await world.until(lambda: alike(world))
     await allow(world, MASTER, "Topic:orders")
     await world.until(lambda: "is not sealed with the keys of this link" in caplog.text)
-    # The link that follows is whole again.
+    # The next connection works again.
     await world.until(lambda: alike(world))
 
 
@@ -334,7 +336,7 @@ async def test_what_waits_at_a_slave_stays_when_its_link_begins_anew(world: Worl
 async def test_a_slave_that_cannot_open_keeps_users_of_its_own(
     orbitmq_runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one whose master is of an older build."""
+    """The slave behaves like one whose master is an older build."""
     monkeypatch.setattr("orbitmq.replication.link.proof.can_seal", lambda: False)
     async with World(orbitmq_runtime, replicas=2, settings=KEYS) as world:
         await world.until(lambda: following(world).transferring)

@@ -67,7 +67,7 @@ async def test_a_pull_with_its_own_expression_gets_what_matches(peer: BrokerPeer
 async def test_a_group_gets_what_its_heartbeat_says_from_both_doors(peer: BrokerPeer, broker: Broker) -> None:
     await send_numbers(peer, 10)
     await peer.ok(RequestCode.HEART_BEAT, heartbeat(("T", SQL, "SQL92")))
-    for _ in range(3):  # the second and third come over the fast path
+    for _ in range(3):  # the second and third pull take the fast path
         answer = await peer.pull(sys_flag=0, subscription=None, expression_type="SQL92", sub_version=1)
         assert bodies(answer) == [b"6", b"7", b"8", b"9"]
     fast_path = broker.doors.fast_path
@@ -124,7 +124,7 @@ async def test_a_broken_expression_is_refused_at_start_and_in_pulls(
         assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
         assert word in (answer.remark or "")
         assert "topic T" in (answer.remark or "")
-    # Others are served on.
+    # Other groups are still served.
     assert bodies(await peer.pull(consumer_group="other")) == [b"0"]
 
 
@@ -140,7 +140,7 @@ async def test_a_broker_that_must_not_filter_says_so(peer: BrokerPeer) -> None:
 
 
 async def retried(peer: BrokerPeer) -> list[dict[str, str]]:
-    """What comes from the retry topic after the messages 4 and 6 were sent back."""
+    """The properties of the messages in the retry topic after messages 4 and 6 were sent back."""
     await send_numbers(peer, 7)
     subscriptions = heartbeat(("T", "a > 5", "SQL92"), ("%RETRY%cg", "*", "TAG"))
     await peer.ok(RequestCode.HEART_BEAT, subscriptions)
@@ -184,7 +184,7 @@ async def test_one_pull_looks_into_so_many_messages_only(peer: BrokerPeer, broke
 
 
 async def test_skipping_over_the_border_of_a_queue_file_finds_what_lies_behind(peer: BrokerPeer) -> None:
-    await send_numbers(peer, 1300)  # a queue file has 300 entries, memory the newest 512
+    await send_numbers(peer, 1300)  # a queue file has 300 entries, and memory holds the newest 512
     answer = await peer.pull(subscription="a = 650", expression_type="SQL92", max_msg_nums=1)
     assert bodies(answer) == [b"650"]
     assert answer.ext["nextBeginOffset"] == "651"
@@ -238,7 +238,7 @@ async def test_a_strict_broker_refuses_the_second(peer: BrokerPeer) -> None:
 
 
 def test_the_hash_is_the_one_of_java() -> None:
-    # MurmurHash3 x64 128, seed 0: first half of the published digests.
+    # Seed 0 of MurmurHash3 x64 128: the first half of the published digests.
     assert murmur3_low(b"") == 0
     assert murmur3_low(b"hello") == 0xCBD8A7B341BD9B02
     assert murmur3_low(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C

@@ -1,4 +1,4 @@
-"""A store over days of virtual time: files expire, the disk fills, queues know where they begin."""
+"""A store over days of virtual time: files expire, the disk fills, queues know their first offset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(**changes: Any) -> StoreConfig:
         "consume_queue_file_bytes": 10 * 20,
         "batch_bytes": 8 * 1024,
         "tail_entries": 8,
-        # It looks for work many times a second: too often for days of virtual time.
+        # Its search for work many times a second would be too slow for days of virtual time.
         "index": False,
         "file_reserved_ms": 2 * HOUR_MS,
         "flush_interval_ms": 600_000,
@@ -92,7 +92,7 @@ def test_expired_files_go_at_the_hour_and_queues_begin_later() -> None:
         assert (too_small.status, too_small.next_offset) == (GetStatus.OFFSET_TOO_SMALL, first)
         assert store.offset_by_time("T", 0, 0) == first
         assert store.min_commit_log_offset > 0
-        # Files of the queue that hold only what is gone are gone too.
+        # Files of the queue with entries of deleted messages only are deleted too.
         names = runtime.files.list_dir("/store/consumequeue/T/0")
         assert int(names[0]) == first // 10 * 200
         await store.stop()
@@ -221,7 +221,7 @@ def test_files_are_kept_by_the_age_of_their_last_message_also_behind_an_empty_fi
         settings = config(delete_hours=frozenset((0,)), file_reserved_ms=10_000 * HOUR_MS)
         store = await opened(runtime, settings)
         await fill(store, 20)
-        # The next file exists and nobody has written to it yet.
+        # The next file exists and holds no byte yet.
         store.log.roll()
         for _ in range(3):
             await asyncio.sleep(24 * 3600)
@@ -457,7 +457,7 @@ def test_an_old_record_that_rotted_costs_no_other_when_queues_are_rebuilt() -> N
         segment.sync()
         segment.close()
         for flag in ("abort", "none"):
-            # How an operator has the consume queues made anew.
+            # An operator deletes them like this to have the consume queues rebuilt.
             runtime.files.remove_tree("/store/consumequeue")
             runtime.files.write_atomic(f"/store/{flag}", b"")
             store = await opened(runtime, config())

@@ -1,4 +1,4 @@
-"""Handshakes of many clients that come at once take turns, so that a server's other work goes on."""
+"""Handshakes of many clients at once take turns, so that a server's other work continues."""
 
 from __future__ import annotations
 

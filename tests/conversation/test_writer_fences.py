@@ -1,4 +1,4 @@
-"""Writers that take over from each other: bound connections, fences, and what of them is remembered."""
+"""Writers that take over from each other: bound connections, fences, and the record of them."""
 
 from __future__ import annotations
 

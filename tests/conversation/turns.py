@@ -1,4 +1,4 @@
-"""Counts the work in one turn of the event loop, so that the machine's speed does not matter."""
+"""Counts the calls in one turn of the event loop, a measure that does not depend on the machine's speed."""
 
 from __future__ import annotations
 
