@@ -15,6 +15,8 @@ from tests.conversation.turns import Turns
 from tests.metrics_text import families, value
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.metrics.lag import UNCHANGED_PER_TURN
+from orbitmq.broker.metrics.progress import GroupProgress
 from orbitmq.broker.metrics.read_topics import PER_BATCH
 from orbitmq.broker.metrics.topics import Topics
 from orbitmq.monitoring.exposition import MAX_KEPT, Exposition, LabelRows
@@ -116,6 +118,23 @@ async def test_what_has_not_changed_is_not_computed_again(
         of_group = {"consumer_group": "cg", "topic": topic}
         assert value(found, "rocketmq_consumer_lag_messages", **of_group) == lag
         assert value(found, "rocketmq_consumer_lag_latency_milliseconds", **of_group) >= 10_000
+
+
+@pytest.mark.behaviour("MX-24")
+@pytest.mark.broker(**ON)
+async def test_batches_that_have_not_changed_are_written_several_in_a_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s, batches = broker.services, 2 * UNCHANGED_PER_TURN + 1
+    s.groups.update(SubscriptionGroupConfig(group_name="cg"))
+    for number in range(batches * PER_BATCH):
+        s.topics.update(TopicConfig(topic_name=f"topic-{number}", read_queue_nums=1, write_queue_nums=1))
+        s.offsets.commit("cg", f"topic-{number}", 0, 0)
+    looks = Turns(monkeypatch, GroupProgress, "look")
+    for longest in (1, UNCHANGED_PER_TURN):
+        await ask(cast("SimulatedRuntime", broker.runtime), get("/metrics"))
+        assert looks.longest == longest
+    assert looks.total == 2 * batches
 
 
 @pytest.mark.behaviour("MX-25")

@@ -24,7 +24,7 @@ MAX_HEAD_BYTES = 16 * 1024
 # The most bytes of bodies that slow clients have not read yet, in all connections together.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 # The bytes of a body that are written in one turn of the event loop: about a tenth of a millisecond.
-WRITTEN_BYTES = 64 * 1024
+WRITTEN_BYTES = 256 * 1024
 # The path of the page that shows only that the server is alive, and needs no token.
 ALIVE = "/healthz"
 

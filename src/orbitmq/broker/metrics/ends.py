@@ -21,10 +21,11 @@ class TypeCounts(NamedTuple):
     """The messages of one type that a topic got since the start.
 
     Attributes:
+        labels: the topic, the message type, and whether the topic is a system topic.
         sizes: the sizes of their records in bytes.
     """
 
-    message_type: str
+    labels: tuple[str, str, str]
     messages: int
     sizes: Histogram
 
@@ -84,10 +85,12 @@ class TopicEnds:
         if before is not None and before.all == ends and len(before.readable) == readable:
             return before
         self.changed.add(topic)
-        return TopicTotals(ends, ends[:readable], sum(ends), _taken(self._store.topic_counts(topic)))
+        is_system = str(self._topics.is_system(topic)).lower()
+        taken = _taken(topic, is_system, self._store.topic_counts(topic))
+        return TopicTotals(ends, ends[:readable], sum(ends), taken)
 
 
-def _taken(counts: Sequence[int]) -> Sequence[TypeCounts]:
+def _taken(topic: str, is_system: str, counts: Sequence[int]) -> Sequence[TypeCounts]:
     """The messages that a topic got, from the counts of its types one behind the other; empty: none."""
     found = []
     for number, name in enumerate(MESSAGE_TYPES):
@@ -98,5 +101,5 @@ def _taken(counts: Sequence[int]) -> Sequence[TypeCounts]:
             sizes.total = counts[begin + layout.TYPE_BYTES]
         messages = sum(sizes.counts)
         if messages or number == NORMAL:
-            found.append(TypeCounts(name, messages, sizes))
+            found.append(TypeCounts((topic, name, is_system), messages, sizes))
     return found

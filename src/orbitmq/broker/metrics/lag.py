@@ -5,6 +5,7 @@ Groups and topics are mostly the same at each scrape: their labels are prepared 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import sub
@@ -15,9 +16,11 @@ from orbitmq.broker.metrics.progress import GroupProgress
 from orbitmq.broker.metrics.read_topics import ReadBatch, ReadTopics
 from orbitmq.monitoring.exposition import Exposition, MetricFamily
 from orbitmq.runtime.seam import Clock
-from orbitmq.runtime.tasks import in_slices
 
 SERIES: Final = 5
+# Batches without a change that are written in one turn of the event loop: a quarter of a millisecond. Each
+# turn in between displaces what sends keep in the processor's cache, so turns are not to be shorter.
+UNCHANGED_PER_TURN: Final = 4
 
 
 class LagMetrics:
@@ -37,14 +40,20 @@ class LagMetrics:
         families = _families(text)
         of_queues = _queue_families(text) if by_queue else None
         await self._progress.begin(queues=by_queue)
-        async for batch in in_slices(await self._read_topics.batches(), 1):
+        written = 0
+        for batch in await self._read_topics.batches():
+            if written >= UNCHANGED_PER_TURN:
+                written = 0
+                await asyncio.sleep(0)
             if not serving():
                 return
             if not text.room:
                 self._progress.left_out(batch)
                 text.cut += SERIES * len(batch.topics)
+                written += 1
                 continue
-            await self._progress.look(batch, serving)
+            changed = await self._progress.look(batch, serving)
+            written += UNCHANGED_PER_TURN if changed or by_queue else 1
             if not serving():
                 return
             now = self._clock.now_ms()
@@ -58,9 +67,11 @@ def _write(families: Sequence[MetricFamily], batch: ReadBatch, now: int) -> None
     lag, latency, in_flight, queueing, ready = families
     labels = batch.labels
     lag.add_rows(batch.lag, labels)
-    latency.add_rows(_ages(now, batch.lagging_ms), labels)
+    ages = _ages(now, batch.lagging_ms)
+    latency.add_rows(ages, labels)
     in_flight.add_rows(batch.in_flight, labels)
-    queueing.add_rows(_ages(now, batch.ready_ms), labels)
+    # Mostly nothing was read that is not consumed.
+    queueing.add_rows(ages if batch.ready_ms == batch.lagging_ms else _ages(now, batch.ready_ms), labels)
     ready.add_rows(list(map(sub, batch.lag, batch.in_flight)), labels)
 
 

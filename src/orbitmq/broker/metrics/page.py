@@ -9,7 +9,8 @@ from orbitmq.monitoring.exposition import CONTENT_TYPE
 from orbitmq.monitoring.http import HttpAnswer
 from orbitmq.runtime.tasks import in_slices
 
-PARTS_PER_TURN = 10
+# Most parts are ready: a turn takes far less than a millisecond.
+PARTS_PER_TURN = 50
 
 
 class MetricsPage:

@@ -92,11 +92,15 @@ class GroupProgress:
         """Note that this scrape does not show the batch."""
         batch.known = False
 
-    async def look(self, batch: ReadBatch, serving: Callable[[], bool]) -> None:
-        """Bring the numbers of a batch up to date; stop when the broker serves no more."""
+    async def look(self, batch: ReadBatch, serving: Callable[[], bool]) -> bool:
+        """Bring the numbers of a batch up to date; stop when the broker serves no more.
+
+        Returns:
+            Whether any of them had to be computed.
+        """
         found = [(number, self._queues(batch.topics[number])) for number in self._changed(batch)]
         if not found:
-            return
+            return False
         batch.known = False
         border = self._store.max_commit_log_offset - HOT_BYTES
         cold = [
@@ -107,12 +111,13 @@ class GroupProgress:
         if cold:
             await self._store.bring_to_memory(cold)
             if not serving():
-                return
+                return True
             for number, queues in found:
                 self._look_at_times(batch.topics[number], queues, 0)
         for number, queues in found:
             _set(batch, number, queues, of_queues=self._holds[1])
         batch.known = True
+        return True
 
     def _changed(self, batch: ReadBatch) -> Sequence[int]:
         """The indexes in the batch of the topics whose numbers have to be computed."""

@@ -143,15 +143,11 @@ class Topics:
             if not text.room:
                 text.cut += 2 * len(names)
             elif names:
-                found = [
-                    ((name, each.message_type, str(self._topics.is_system(name)).lower()), each)
-                    for name in names
-                    for each in self._ends.of(name).taken
-                ]
-                labels = self._in_labels.of([row for row, _ in found])
-                taken.add_rows([each.messages for _, each in found], labels)
-                traffic.add_rows([int(each.sizes.total) for _, each in found], labels)
-                self._sizes += [(row, each.sizes) for row, each in found if each.messages]
+                found = [each for name in names for each in self._ends.of(name).taken]
+                labels = self._in_labels.of([each.labels for each in found])
+                taken.add_rows([each.messages for each in found], labels)
+                traffic.add_rows([int(each.sizes.total) for each in found], labels)
+                self._sizes += [(each.labels, each.sizes) for each in found if each.messages]
         self._in_labels.end()
 
     async def _message_sizes(self, text: Exposition, serving: Callable[[], bool]) -> None:
