@@ -1,4 +1,4 @@
-"""A master and a slave whose tables travel over links in memory."""
+"""A master and a slave whose tables are sent over links in memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.exchange import StateExchange
 from orbitmq.testing import SimulatedRuntime
 
-# What it takes to bring a change to the disk.
+# Seconds that a write to the disk takes.
 DISK_S = 0.01
 
 
 class Side:
-    """One broker: its tables, its role, and how far its log goes."""
+    """One broker: its tables, its role, and the end of its log."""
 
     def __init__(self, runtime: SimulatedRuntime, role: Role) -> None:
         self.runtime = runtime

@@ -1,4 +1,6 @@
-"""Two brokers without sockets, for tests of the sink: they store what they are sent, and fail as scripted."""
+"""Two brokers without sockets, for tests of the sink: they store the messages sent to them, and fail as
+scripted.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ QUEUES = [
 
 
 class ScriptedBrokers(Brokers):
-    """Stores what it is sent; ``failures`` are used up by the sends, one each."""
+    """Stores the messages sent to it; each send uses up one of ``failures``."""
 
     def __init__(self) -> None:
         super().__init__(["n:1"], 100)
@@ -44,23 +46,24 @@ class ScriptedBrokers(Brokers):
         self.behind = [0]
         self.routes_away = 0
         self.slaves: set[str] = set()
-        # Who is shown in the place of a master, without write permission.
+        # Addresses shown in the place of a master, without write permission.
         self.acting: set[str] = set()
         self.read_only: set[str] = set()
-        # Whom the name servers do not show any more.
+        # Addresses that the name servers do not show any more.
         self.gone: set[str] = set()
         self.largest = 0
-        # The first message of each queue that has not expired.
+        # The offset of the first message of each queue that has not expired.
         self.first = 0
         self.sends = 0
-        # Attempts that may not write any more are refused; without this the brokers are RocketMQ's.
+        # Whether attempts that must not write any more are refused; RocketMQ's brokers do not do that.
         self.fences = True
         self.bound: list[BindWriterRequest] = []
         self.refused_writers = False
         self.before_send: Callable[[], None] = lambda: None
         self.unanswered = 0
         self.order: Callable[[int], int] = lambda count: 0
-        # Who answers no sends now, and how many requests wait for an answer, by address.
+        # The addresses that answer no sends at present, and the number of requests waiting for a response, by
+        # address.
         self.holding: set[str] = set()
         self.waiting: Counter[str] = Counter()
 
@@ -157,7 +160,7 @@ class ScriptedBrokers(Brokers):
 
 
 class ScriptedConnection:
-    """A connection to them; answers come with the poll after the submit."""
+    """A connection to the scripted brokers; responses come with the poll after the submit."""
 
     usable = True
 
@@ -182,7 +185,7 @@ class ScriptedConnection:
         posted, self._posted = self._posted, {}
         self._brokers.waiting[self.address] -= len(posted)
         for command, body in posted.values():
-            # Read now, as a socket does: it must not have been changed since.
+            # A socket reads the body at this point; it must not have changed since.
             command.body = bytes(body)
         return {
             number: self._brokers.answer(self.address, command) for number, (command, _) in posted.items()
@@ -193,7 +196,7 @@ class ScriptedConnection:
 
 
 def scripted(patch: pytest.MonkeyPatch) -> ScriptedBrokers:
-    """Brokers in place of all that the sink would ask."""
+    """Scripted brokers, which the sink finds instead of real ones."""
     made = ScriptedBrokers()
     for module in (send, commit, look):
         patch.setattr(module, "Brokers", lambda *_: made)

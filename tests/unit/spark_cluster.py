@@ -1,4 +1,4 @@
-"""A cluster in which a test moves the offsets, and the stream reader on it."""
+"""A cluster whose offsets a test moves, and the stream reader on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ A0, A1, B0 = (
 )
 
 BY_TIME = (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,)
-# The time of a message is this and its offset, in every queue.
+# In every queue, the time of a message is this plus its offset.
 FIRST_MS = 1_700_000_000_000
 
 
@@ -99,7 +99,7 @@ class ScriptedCluster:
         return self.group
 
     def ask(self, address: str, commands: Sequence[Command]) -> list[Command]:
-        """Messages of ``body_bytes``, as many as each pull wants."""
+        """The response to each request; pulls get as many messages of ``body_bytes`` as they request."""
         if any(command.code == RequestCode.UPDATE_CONSUMER_OFFSET for command in commands):
             self.committed_offsets += [
                 (c.ext["consumerGroup"], c.ext["queueId"], c.ext["commitOffset"]) for c in commands
@@ -164,7 +164,7 @@ class ScriptedCluster:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    """A cluster that planners of this process find."""
+    """A cluster that planners in this process find."""
     made = ScriptedCluster()
     monkeypatch.setattr(positions, "Brokers", made)
     return made
@@ -178,7 +178,7 @@ def reader(**options: str) -> StreamReader:
 
 
 def begin(stream: StreamReader) -> dict[str, Any]:
-    """Where a query begins, as Spark asks for its first batch: what is wrong there is raised by then."""
+    """The start offsets of a query, as Spark requests them for its first batch; errors appear by then."""
     start: dict[str, Any] = stream.initialOffset()
     stream.latestOffset(start, ReadAllAvailable())
     return start

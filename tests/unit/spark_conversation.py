@@ -1,4 +1,4 @@
-"""Conversations with brokers of scripts, which answer whole groups of requests."""
+"""Conversations with scripted brokers, which answer whole groups of requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orbitmq.wire.command import Command
 
 
 class ScriptedConversation:
-    """What is asked goes to ``ask`` of the brokers at once; ``order`` says which answer comes next."""
+    """Gives requests to ``ask`` of the brokers at once; ``order`` chooses the response that comes next."""
 
     def __init__(self, brokers: Any, address: str) -> None:
         self._brokers, self._address = brokers, address

@@ -1,4 +1,6 @@
-"""Settings of authentication and authorization: what a broker takes, and what it refuses to start with."""
+"""Settings of authentication and authorization: those that a broker accepts, and those that keep it from
+starting.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose message lies at a place in the log."""
+"""The topic of the message at a log offset, for checks of rights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Log:
         self._stored = stored
 
     def record_at(self, _offset: int, *, damaged: bool = False) -> bytes | None:
-        # A damaged one is shown to who asks for it, so it has to have an owner.
+        # A damaged record can be viewed, so its topic has to be found, too.
         assert damaged
         return self._stored
 

@@ -1,4 +1,4 @@
-"""Roles, logs and lags of brokers from what they tell."""
+"""Roles, logs and lags of brokers, computed from their responses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_slaves_of_a_rocketmq_master_are_known_by_the_host_of_their_connection()
     others = [(replace(A1, broker_id=at, address=f"h{at}:1"), {"commitLogMaxOffset": "50"}) for at in (1, 2)]
     first, second = states([(A0, master), *others])[1:]
     assert (first.lag_bytes, first.lag, first.in_sync) == (60, None, True)
-    # Which of the two connections of a host is which slave is not told.
+    # The response does not say which of the two connections of a host belongs to which slave.
     assert (second.lag_bytes, second.in_sync) == (50, None)
 
 

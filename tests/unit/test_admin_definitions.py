@@ -92,7 +92,7 @@ def test_changes_in_words() -> None:
     assert one(growing, GroupSettings()) == ["group billing: retry delays 1 s x 3 up to 60 s -> default"]
     more = GroupSettings(attributes={"x": "1"})
     assert one(GroupSettings(attributes={"y": "2"}), more) == ["group billing: x (none) -> 1"]
-    assert one(more, GroupSettings()) == []  # an attribute that only the cluster has stays
+    assert one(more, GroupSettings()) == []  # an attribute that only the cluster has remains
     [made] = changes("topic", {"orders": TopicSettings(8)}, {}, ["a"])
     assert made.text == "create topic orders (8 queues)"
 

@@ -1,4 +1,4 @@
-"""Why a group is behind, in words."""
+"""The reasons why a group is behind, in words."""
 
 from __future__ import annotations
 

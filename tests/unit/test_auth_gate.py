@@ -1,4 +1,4 @@
-"""The gate: signatures, users, and what each request needs."""
+"""The gate: signatures, users, and the rights that each request needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gate(*rules: tuple[str, str], authorizes: bool = True, table: Users | None =
 
 
 def refusal(found: AuthGate, command: Command) -> str:
-    """The remark; empty when the request passes."""
+    """The remark of the refusal; empty when the request passes."""
     try:
         found.check(command, "10.0.0.9")
     except RemotingError as error:
@@ -299,7 +299,7 @@ def shown(asked: Asked) -> str:
 @pytest.mark.parametrize(("command", "needed"), NEEDED, ids=lambda each: getattr(each, "code", ""))
 def test_what_each_request_needs(command: Command, needed: list[str]) -> None:
     assert [shown(asked) for asked in REQUESTS[command.code](command, PLACE)] == needed
-    # With exactly these rights it passes, and with each of them missing it does not.
+    # With exactly these rights the request passes, and without any one of them it does not.
     unique = list(dict.fromkeys(needed))
     rights = [(name, actions.split("|")[-1]) for name, actions in (each.split() for each in unique)]
     assert refusal(gate(*rights), signed(Command(command.code, command.ext, command.body))) == ""
@@ -347,7 +347,7 @@ BODIES = st.one_of(
 @pytest.mark.behaviour("AU-13", "AZ-01")
 @given(st.sampled_from(sorted(REQUESTS)), FIELDS, BODIES)
 def test_any_signed_request_passes_or_is_refused(code: int, fields: dict[str, str], content: bytes) -> None:
-    """By a sentence, whatever it says; and by one without rights what names something never passes."""
+    """Each refusal has a text, and no request that names an object passes without rights."""
     command = signed(Command(code, fields, content))
     for rules in ([("*", "All")], []):
         try:

@@ -1,4 +1,4 @@
-"""Rules: how they are read, and which one decides."""
+"""Rules: how they are parsed, and which one decides."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ HOST = address_of("10.1.2.3")
         ([rule("Topic:orders", "Pub", "Allow", "10.0.0.0/8")], ""),
         ([rule("Topic:orders", "Pub", "Allow", "10.1.2.4", "10.1.2.3")], ""),
         ([rule("Topic:orders", "Pub", "Allow", "11.0.0.0/8", "fe80::/10")], "no matched policies."),
-        # The exact one decides, whatever the others say.
+        # The exact rule decides, whatever the others say.
         ([rule("Topic:*", "Pub", "Deny"), rule("Topic:orders", "Pub")], ""),
         ([rule("Topic:orders", "Pub", "Deny"), rule("Topic:*", "Pub")], "the decision is deny."),
         ([rule("Topic:or*", "Pub", "Deny"), rule("Topic:ord*", "Pub")], ""),
         ([rule("*", "Pub", "Deny"), rule("Topic:*", "Pub")], ""),
-        # One about another action says nothing.
+        # A rule about another action does not count.
         ([rule("Topic:orders", "Sub", "Deny"), rule("Topic:*", "Pub")], ""),
-        # Custom ones go before default ones, however exact these are.
+        # Custom rules come before default ones, however exact these are.
         ([rule("Topic:orders", "Pub", policy="Default"), rule("*", "Pub", "Deny")], "the decision is deny."),
         ([rule("Topic:orders", "Pub", policy="Default"), rule("Topic:x", "Pub", "Deny")], ""),
     ],
@@ -134,13 +134,13 @@ def test_the_verdict_is_that_of_a_direct_reading(
         for policy in ("Custom", "Default"):
             found = [each for each in kept.values() if each[4] == policy and fits(each, action)]
             if found:
-                # A name of the same text without a star is longer than each prefix of it.
+                # A name without a star counts as longer than each prefix of it with a star.
                 best = max(found, key=lambda each: (each[0] != "*", not each[0].endswith("*"), len(each[0])))
                 return "the decision is deny." if best[2] == "Deny" else ""
         return "no matched policies."
 
     verdicts = {of(action) for action in actions}
-    # One action that is allowed is enough; of the other two the one that names a rule is told.
+    # One permitted action is enough; of the other two verdicts the one that names a rule is reported.
     expected = next(
         text for text in ("", "the decision is deny.", "no matched policies.") if text in verdicts
     )
@@ -148,7 +148,7 @@ def test_the_verdict_is_that_of_a_direct_reading(
 
 
 def test_deny_wins_between_equals() -> None:
-    """Two entries of one resource come by way of two address lists only if a table was written so."""
+    """Only a manipulated table has two entries of one resource, with two address lists."""
     allow, deny = (acl(rule("Topic:a", "Pub", decision)) for decision in ("Allow", "Deny"))
     both = Acl({PolicyType.CUSTOM: (*allow.policies[PolicyType.CUSTOM], *deny.policies[PolicyType.CUSTOM])})
     assert both.verdict(asked("Topic:a"), HOST) == "the decision is deny."

@@ -1,4 +1,4 @@
-"""Addresses with wrong signatures are slowed, more and more, and forgiven."""
+"""Addresses with wrong signatures are slowed more and more, and recover with time."""
 
 from __future__ import annotations
 

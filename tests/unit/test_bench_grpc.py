@@ -1,4 +1,4 @@
-"""The arithmetic of gRPC's rows: ratios within a turn, goals, records that are taken in parts."""
+"""The arithmetic of gRPC's rows: ratios within a turn, goals, records that are measured in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the faults of gRPC clients are judged and printed."""
+"""The verdicts on the faults of gRPC clients, and how they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of benchmarks hold the last run of each thing, and no series of it."""
+"""Records of benchmarks hold the last run of each measurement, and no series of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_SERIES = 10
 
 
 def series(value: Any, place: str) -> Iterator[str]:
-    """Places of lists of numbers that are longer than a record needs."""
+    """The places of lists of numbers that are longer than a record needs."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from series(inner, f"{place}/{key}")

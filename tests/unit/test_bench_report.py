@@ -1,4 +1,4 @@
-"""How measurements are judged and printed."""
+"""The verdicts on measurements, and how they are printed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_goal_missed_by_a_factor_of_two_fails_the_run(
         capsys.readouterr().out
         == "FAILED: pulls: 70,000/s: 2.1 times worse than the goal; the limit is 2.0\n"
     )
-    # A machine of half the speed.
+    # The machine has half the speed.
     monkeypatch.setattr("benchmarks.verdict.slower", lambda: 2.0)
     assert exit_code([Miss("pulls: 70,000/s", 3.9)]) == 0
     assert exit_code([Miss("pulls: 70,000/s", 4.1)]) == 1
@@ -121,7 +121,7 @@ def test_a_figure_twice_as_bad_as_its_target_is_taken_again() -> None:
 
 
 def test_what_keys_cost_is_judged_by_the_ratios_within_a_round() -> None:
-    # The machine is three times slower in the second round; that is no matter of keys.
+    # The machine is three times slower in the second round, which must not count as a cost of keys.
     rates = {keys.OFF: (300.0, 100.0), keys.ONCE: (291.0, 97.0), keys.EACH: (132.0, 44.0)}
     runs = {
         side: [{"rate": rate, "cpu_us": 1000 / rate} for rate in of_rounds]

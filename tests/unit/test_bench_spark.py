@@ -1,4 +1,4 @@
-"""The record of `make bench-spark`: some cases again, and what the page says of the aims."""
+"""The record of `make bench-spark`: repeated cases, and the page's sentences about the goals."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_table_names_the_broker_of_apache_that_its_rows_come_from() -> None:
 
 
 class _Side:
-    """A side whose queries fail as often as it is told to."""
+    """A side whose queries fail a given number of times."""
 
     def __init__(self, title: str, *outcomes: bool) -> None:
         self.title = title

@@ -1,4 +1,4 @@
-"""The change feed: each change in order, in a form that a second set of tables can be fed with."""
+"""The change feed: each change in order, in a form that can be applied to a second set of tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbitmq.wire.bodies.topic import TopicConfig
 
 
 class Tables:
-    """All tables of one broker that have no service behind them."""
+    """All tables of one broker that no service stands behind."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.log_end = 0
@@ -106,7 +106,7 @@ def test_a_second_set_of_tables_that_is_fed_is_equal(seed: int) -> None:
     clock = VirtualClock()
     first, second = Tables(clock), Tables(clock)
     follow(first.feed, lambda entry: second.feed.apply(FeedEntry.decode(entry.encode())))
-    # What is passed on must not depend on what happens to a config later.
+    # An entry must not change when its config changes later.
     kept: list[FeedEntry] = []
     follow(first.feed, kept.append)
     choice = random.Random(seed)

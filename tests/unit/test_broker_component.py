@@ -112,4 +112,4 @@ async def test_work_of_a_part_ends_with_it_and_can_begin_again() -> None:
     for _ in range(2):
         part._spawn(asyncio.sleep(3600), "sleep")
         await part.stop()
-    assert len(asyncio.all_tasks()) == 2  # this one, and the one that limits its time
+    assert len(asyncio.all_tasks()) == 2  # this task, and the one that limits its time

@@ -115,7 +115,7 @@ def test_settings_shown_can_be_read_again() -> None:
     assert (again, warnings) == (config, [])
 
 
-# The keys that RocketMQ 5.4 and 5.5 have and 5.3 had not.
+# The keys of RocketMQ 5.4 and 5.5 that 5.3 does not have.
 NEW_KEYS = """
 checkCommitLogOffsetOnRecover combineCQUseRocksdbForLmq commitLogRecoverMaxNum enableLiteEventMode
 enableLitePopLog enableLmqQuota indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
@@ -158,9 +158,9 @@ def test_every_supported_key_is_one_of_rocketmq_or_ours_on_purpose() -> None:
         "maxConnectionsPerAddress",
         "protectedMode",
         "proxyProtocolTrusted",
-        # Java options of RocketMQ, or lines of its tls.config.file.
+        # These are Java options of RocketMQ, or lines of its tls.config.file.
         *KEYS,
-        # Of RocketMQ's proxy.
+        # These are keys of RocketMQ's proxy.
         "grpcServerPort",
         "tlsCertPath",
         "tlsKeyPath",

@@ -43,7 +43,7 @@ def waiting(number: int) -> Record:
 
 
 def delivered(number: int, **more: str) -> Record:
-    # Java keeps properties in a hash map: they may come in another order.
+    # Java keeps properties in a hash map, so their order may differ.
     return record("T", b"%d" % number, **more, UNIQ_KEY=f"K{number}", REAL_QID="0", REAL_TOPIC="T", DELAY="2")
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_record_is_no_delivery() -> None:
 
 
 def search_in(progress: DelayProgress, level: int) -> DeliverySearch:
-    """A log in which the message at place 100 * n waits at offset n of a level."""
+    """A search in a log where the message at log offset 100 * n waits at offset n of a level."""
 
     def record_at(place: int) -> bytes | None:
         number = place // 100
@@ -156,7 +156,7 @@ def test_a_level_goes_back_to_the_first_of_its_messages_that_a_lost_delivery_nam
     assert search.without([]) == {}
     assert search.without([of(500), of(800)]) == {2: LevelProgress(5, 1234, (6, 7))}
     assert search.without([of(500, TIMER), of(None, ROLLED)]) == {}
-    # A level has another number since messageDelayLevel was shortened: the place counts.
+    # A level may have another number since messageDelayLevel was shortened, so the offset counts.
     assert search_in(first, 2).without([of(500, 3)]) == {2: LevelProgress(5, 1234, (6, 7, 8))}
 
 
@@ -169,7 +169,9 @@ def test_a_level_goes_back_to_the_first_of_its_messages_that_a_lost_delivery_nam
 def test_a_level_begins_anew_behind_a_lost_delivery_that_names_none_of_its_messages(
     unnamed: LoggedDelivery,
 ) -> None:
-    """How many of the messages before went to another group is not known: none is counted as delivered."""
+    """How many of the messages before it went to another broker group is unknown, so none counts as
+    delivered.
+    """
     first, _, _ = pair_of_tables()
     first.move(2, LevelProgress(9, 1234, (11,)))
     search = search_in(first, 2)
@@ -183,11 +185,11 @@ def test_progress_before_lost_deliveries_names_what_others_have_among_them() -> 
     place = LevelProgress(9, 1234, (11, 12))
     assert place.without(set()) == place
     assert place.without({8}) == LevelProgress(8, 1234, (11, 12))
-    # 6 cannot be read, 7 went to another master.
+    # 6 cannot be read, and 7 went to another master.
     assert place.without({4, 5, 8}) == LevelProgress(4, 1234, (6, 7, 11, 12))
-    # What is not counted as delivered moves nothing.
+    # A message that does not count as delivered moves nothing.
     assert place.without({11, 13}) == LevelProgress(9, 1234, (12,))
-    # Part by part, as a long tail is read.
+    # A long tail is read part by part.
     assert place.without({4, 5}).without({8}) == place.without({4, 5, 8})
     assert LevelProgress(90_000).without({0}) == LevelProgress(0, 0, tuple(range(1, MAX_AHEAD + 1)))
 
@@ -231,7 +233,7 @@ def test_progress_goes_over_with_its_place_in_the_log_and_older_journals_are_rea
 
 
 def pair_of_tables() -> tuple[DelayProgress, DelayProgress, ChangeFeed]:
-    """Two brokers' tables; what changes in the first is applied by the feed of the second."""
+    """The tables of two brokers; the second one's feed applies the changes of the first."""
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (DelayProgress(VirtualClock(), 3, feed) for feed in feeds)
     follow(feeds[0], lambda entry: feeds[1].apply(FeedEntry.decode(entry.encode())))
@@ -263,14 +265,14 @@ def test_what_was_delivered_ahead_is_news_also_for_who_is_further() -> None:
     feed.apply(told(5, 800, [5, 8]))
     assert table.place(1) == LevelProgress(6, 900, (8,))
     assert not feed.is_news(told(6, 900, [8]))
-    # RocketMQ's table knows offsets alone.
+    # RocketMQ's table has only offsets.
     feed.apply(FeedEntry(2, 0, DELAYS, "1", 7))
     assert table.place(1) == LevelProgress(7, 0, (8,))
 
 
 @pytest.mark.behaviour("DL-12")
 def test_levels_that_a_broker_does_not_have_keep_their_progress() -> None:
-    """Two of one name, of which one has fewer levels for a while, or a folder whose levels come back."""
+    """Two brokers of one name may differ in their levels for a while, or a folder's levels come back."""
     feeds = [ChangeFeed(), ChangeFeed()]
     first, second = (
         DelayProgress(VirtualClock(), levels, feed) for levels, feed in zip((18, 2), feeds, strict=True)
@@ -303,7 +305,9 @@ def test_what_is_no_level_is_refused_and_left_out_of_a_file(level: int) -> None:
 
 @pytest.mark.behaviour("PO-36")
 def test_a_journal_says_what_was_taken_back() -> None:
-    """With what others have among it, it was joined with the place before, and so lost."""
+    """The journal says that progress was moved back; joining the entry with the earlier offset would lose
+    that.
+    """
     first, journal = ChangeFeed(), list[FeedEntry]()
     follow(first, journal.append)
     table = DelayProgress(VirtualClock(), 3, first)

@@ -1,4 +1,4 @@
-"""What services that deliver by themselves share: what is not stored yet, pauses, a disk that is slow."""
+"""Shared parts of services that deliver by themselves: messages not stored yet, pauses, a slow disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CROWD = RemotingError(ResponseCode.SYSTEM_BUSY, "too many are on the way")
 
 @dataclass
 class Message:
-    """One that left; ``end`` is 0 when it went to another master."""
+    """A message under way; ``end`` is 0 when it went to another master."""
 
     stored: bool = False
     end: int = 0
@@ -112,7 +112,7 @@ async def test_a_refusal_for_the_moment_is_logged_once_a_minute_and_a_crowd_neve
 async def test_a_disk_that_refuses_is_logged_and_ends_no_service(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Delayed messages stood still for ten seconds, with a trace in the log."""
+    """The service must not stand still for ten seconds with a traceback in the log."""
     assert broker.services.sink.waits
     pauses = Pauses(broker.runtime.clock, broker.services.sink, "parcels")
     await pauses.for_disk(Message(refusal=NO_WAY))

@@ -1,4 +1,4 @@
-"""Where services deliver to: the own store of a master; for a broker that acts for its master, elsewhere."""
+"""Targets of deliveries: a master's own store; for an acting master, the masters of other broker groups."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OnTheWay:
 
 
 class OtherMasters:
-    """The way elsewhere, as the test says."""
+    """A scripted way to other masters, on which messages stay until the test ends it."""
 
     def __init__(self, room: int = 1000) -> None:
         self.room = room
@@ -68,7 +68,7 @@ class OtherMasters:
 
 
 class Timers(OtherMasters):
-    """The same for timers, which leave with the properties that they waited with."""
+    """The same for timers, which leave with the properties that they had while waiting."""
 
     def hand(
         self, message: NewMessage, properties: Mapping[str, str], on_stored: Callable[[], None]
@@ -83,7 +83,7 @@ def stored(broker: Broker, topic: str = "T") -> list[bytes]:
 
 
 def delayed(broker: Broker, body: bytes, topic: str = "T") -> None:
-    """Put a message of level 1, which waits for a second."""
+    """Store a message of delay level 1, which waits for a second."""
     services = broker.services
     properties = {"DELAY": "1"}
     message = NewMessage(topic, 0, body, encode_properties(properties))
@@ -138,7 +138,7 @@ async def test_an_acting_master_delivers_elsewhere_and_counts_what_arrived(broke
     assert schedule.progress(1) == 0
     away.sent[1].arrive()
     await broker.runtime.clock.sleep(0.01)
-    assert schedule.progress(1) == 0  # the first one is not there yet
+    assert schedule.progress(1) == 0  # the first message is not stored yet
     away.sent[0].arrive()
     await broker.runtime.clock.sleep(0.01)
     assert schedule.progress(1) == 2
@@ -179,7 +179,7 @@ async def test_a_service_that_starts_again_begins_at_its_progress(broker: Broker
     delayed(broker, b"one")
     await act(broker)
     await broker.runtime.clock.sleep(2)
-    assert len(away.sent) == 1  # on the way, and never heard of again
+    assert len(away.sent) == 1  # the message is on its way, and its result never comes
     await broker.change_role(Role.MASTER)
     await broker.runtime.clock.sleep(2)
     assert stored(broker) == [b"one"]
@@ -206,7 +206,7 @@ async def test_a_due_message_of_an_unknown_topic_waits_for_it_after_a_change_of_
 async def test_timers_behind_too_many_that_wait_for_the_first_one_wait_as_well(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did so in a loop without a pause, with all of one processor."""
+    """The wait is a pause, not a loop that takes all of one processor."""
     monkeypatch.setattr("orbitmq.broker.messaging.delivering.MAX_UNSETTLED", 3)
     services = broker.services
     for number in range(5):

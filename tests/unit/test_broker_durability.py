@@ -1,4 +1,4 @@
-"""Answers that wait until their messages are safe: order, several gates, deadlines."""
+"""Responses that wait until their messages are safe: order, several gates, deadlines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FakeGate:
 
 
 class Heard:
-    """Answers as they left, with what they said."""
+    """Records responses as they leave, with their status."""
 
     def __init__(self, durability: Durability) -> None:
         self.said: list[str] = []
@@ -139,7 +139,7 @@ async def test_what_became_safe_in_time_is_not_late() -> None:
 @pytest.mark.behaviour("QW-15")
 @pytest.mark.parametrize("leaves", [False, True], ids=["its time is over", "the gate goes"])
 async def test_what_is_not_written_is_not_late(leaves: bool) -> None:
-    """The disk refused it: "late" says that the message is there, and an escaped one counted as stored."""
+    """The disk refused the second message; "late" would mean that the message is stored."""
     replicas = FakeGate(PutStatus.FLUSH_SLAVE_TIMEOUT, 0, 1000)
     durability, heard = waiting(replicas, FakeGate(PutStatus.FLUSH_DISK_TIMEOUT))
     heard.wait("there", WRITTEN)
@@ -163,7 +163,7 @@ REPLICAS, DISK = PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.FLUSH_DISK_TIMEOUT
 @pytest.mark.parametrize(
     ("disk_ms", "replicas_ms", "disk_has", "replicas_have", "after_s", "said"),
     [
-        (5000, 3000, 0, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),  # replicas win
+        (5000, 3000, 0, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),  # the replicas' status wins
         (5000, 3000, 10, 0, 3.0, "FLUSH_SLAVE_TIMEOUT"),
         (5000, 3000, 0, 10, 5.0, "FLUSH_DISK_TIMEOUT"),
         (1000, 3000, 0, 0, 1.0, "FLUSH_SLAVE_TIMEOUT"),

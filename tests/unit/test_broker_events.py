@@ -1,4 +1,4 @@
-"""The broker's bus: who hears what, and the one rule for a listener that fails."""
+"""The broker's event bus: which listener receives which event, and the one rule for a failing listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two brokers' changes of a key is the later one, whatever their clocks say."""
+"""Which of two brokers' changes of a key is the later one, whatever their clocks show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Side:
         return self.last.of(TABLE, key, deleted=deleted)
 
     def hear(self, key: str, number: int, *, deleted: bool = False) -> Age:
-        """Take a change of another broker if it is later."""
+        """Accept a change of another broker if it is later."""
         age = self.last.age(TABLE, key, number)
         if age is Age.NEWER:
             with self.last.receiving(number):
@@ -49,7 +49,7 @@ def test_a_change_by_a_broker_that_knew_the_other_one_is_later_whatever_its_cloc
 
 @pytest.mark.behaviour("AU-43")
 def test_a_key_that_one_side_changed_needs_no_clock() -> None:
-    """However often the other side changes other keys."""
+    """That holds however often the other side changes other keys."""
     here, there = Side(5_000), Side(9_000)
     assert there.hear("app", here.change("app")) is Age.NEWER
     for number in range(10):
@@ -93,7 +93,7 @@ def test_beyond_the_limit_the_oldest_deletion_is_forgotten_and_counts_for_all_ol
     assert "old" not in here.last.deleted(TABLE)
     assert here.hear("old", old) is Age.OLDER
     assert here.hear("unknown", first + 1) is Age.NEWER
-    # Users of the settings have no number: nobody has deleted those.
+    # Users from the settings have number 0, which is not older than the forgotten deletions.
     assert here.last.age(TABLE, "inner", 0) is Age.SAME
 
 

@@ -1,4 +1,4 @@
-"""The services behind the handlers, called as another door would: no command and no connection takes part."""
+"""The services behind the handlers, called as by another protocol: without a command and a connection."""
 
 from __future__ import annotations
 
@@ -276,7 +276,8 @@ async def test_a_reply_is_pushed_to_the_client_that_waits(
     assert (pushed.code, pushed.body) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"answer")
     assert pushed.ext["bornHost"] == "10.1.2.3:4567"
     assert (replied.failure is None) == (code == ResponseCode.SUCCESS)
-    assert (replied.queue_offset, replied.message_id != "0") == (0, True)  # kept for a client that was away
+    # the message is kept for a client that was offline
+    assert (replied.queue_offset, replied.message_id != "0") == (0, True)
 
 
 # -- moving groups -------------------------------------------------------------------------------------------
@@ -349,7 +350,8 @@ async def test_a_group_gets_the_offsets_of_another(broker: Broker, door: Ports) 
     broker.services.offsets.commit("g", "%RETRY%g", 0, 1)
     await door.group_reset.clone("g", "h")
     assert door.queue_offsets.start("h", "T", 2) == 7
-    assert broker.services.offsets.topics_of("h") == {"T"}  # what is in the other's retry topic is not for it
+    # the offset in the other group's retry topic is not copied
+    assert broker.services.offsets.topics_of("h") == {"T"}
     with pytest.raises(RemotingError) as unknown:
         door.queue_offsets.start("new", "T", 2, zero_if_young=False)
     assert unknown.value.code == ResponseCode.QUERY_NOT_FOUND

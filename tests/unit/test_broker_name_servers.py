@@ -1,4 +1,4 @@
-"""A broker asks for the route of a topic when its last answer is too old, once for all who want it."""
+"""A broker fetches the route of a topic when its last answer is too old, once for all callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUTE = TopicRouteData([QueueData("b", 4, 4, 6)], [BrokerData("c", "b", {0: "127
 
 @asynccontextmanager
 async def name_servers(runtime: SimulatedRuntime, asked: list[str]) -> AsyncIterator[NameServers]:
-    """One name server, which knows topic t only and notes what it is asked for."""
+    """One name server, which knows only topic t and records the topics of its requests."""
 
     def answer(_connection: Any, command: Command) -> Command:
         asked.append(command.ext["topic"])

@@ -1,4 +1,4 @@
-"""The role of a broker: which may follow which, and what each may do."""
+"""The roles of a broker: the allowed changes, and the rights of each."""
 
 from __future__ import annotations
 

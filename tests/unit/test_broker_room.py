@@ -1,4 +1,4 @@
-"""What goes of a message's properties when there is no room for what a broker adds."""
+"""The properties of a message that are dropped when the broker's own do not fit beside them."""
 
 from __future__ import annotations
 

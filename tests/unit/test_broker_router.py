@@ -1,4 +1,4 @@
-"""The table of request codes: one handler for a code, and what may stand around it."""
+"""The table of request codes: one handler for a code, and the wrappers around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading delay levels, and what a delayed message looks like."""
+"""Parsing of delay levels, and the form of a delayed message."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_nobody_is_lost_or_answered_twice(steps: list[tuple[int, int, bool]]) ->
 
 
 class Peer:
-    """A connection that only remembers."""
+    """A connection that only records."""
 
     def __init__(self, name: str) -> None:
         self.remote_address = name
@@ -321,7 +321,7 @@ async def test_clients_of_another_door_are_left_to_that_door() -> None:
 @pytest.mark.usefixtures("orbitmq_loop")
 @pytest.mark.parametrize("seed", range(20))
 async def test_clients_come_and_go_as_in_a_simple_book(seed: int) -> None:
-    """Against a book of (connection, role, group) and the time of its last heartbeat."""
+    """The table is compared with a list of (connection, role, group) and the time of its last heartbeat."""
     choice = random.Random(seed)
     clock = Clock()
     manager = ClientManager(clock, Events(), expire_ms=120_000)

@@ -1,4 +1,4 @@
-"""Stamps: which of two changes of a key is the later one, and how a stamp goes with its change."""
+"""Stamps: which of two changes of a key is the later one, and how a stamp is sent with its change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Tables:
             self.set("other", value)
 
     def entry(self, key: str) -> FeedEntry:
-        """What this broker tells of a key."""
+        """The entry that this broker sends about a key."""
         return FeedEntry.decode(self.feed.entry(1, TABLE, key, self.values.get(key)).encode())
 
     def stamp(self, key: str) -> Stamp | None:

@@ -1,4 +1,4 @@
-"""Statistics by sampling: what a minute, an hour and a day hold, rates and times."""
+"""Statistics by sampling: the values of a minute, an hour and a day, rates and times."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_looks_that_are_left_out_while_nothing_grows_change_nothing(seed: int) -
 
 
 class Sampled:
-    """Statistics of a store that only knows how much topics grew."""
+    """The statistics of a store that only knows how much its topics have grown."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()

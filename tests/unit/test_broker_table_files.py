@@ -1,4 +1,4 @@
-"""The change journal and the table files: what is durable when, and whose content wins at a start."""
+"""The change journal and the table files: what is durable when, and which content wins at a start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_AGE_S = 5.0
 
 
 class KilledError(Exception):
-    """Here a process ends."""
+    """The process ends here."""
 
 
 def killed(_segment: MemorySegment) -> None:
@@ -42,7 +42,7 @@ def killed(_segment: MemorySegment) -> None:
 
 
 class Tables:
-    """A broker's tables on a disk, loaded when made."""
+    """A broker's tables on a disk, loaded when they are created."""
 
     def __init__(self, runtime: SimulatedRuntime, *, load: bool = True) -> None:
         self.files = runtime.files
@@ -121,7 +121,7 @@ async def test_after_a_second_of_quiet_or_the_age_limit_the_files_are_plain_rock
     assert runtime.clock.monotonic() - begun > MAX_AGE_S
     assert "busy-15" in tables.of_file()["topicConfigTable"]
     assert "busy-23" not in tables.of_file()["topicConfigTable"]
-    # Commits are in the file in that time too, though nobody waits for them.
+    # By then commits are in the file, too, although no request waits for them.
     tables.offsets.commit("cg", "T", 0, 7)
     await runtime.clock.sleep(1.5)
     assert tables.of_file("consumerOffset.json")["offsetTable"] == {"T@cg": {"0": 7}}
@@ -169,7 +169,9 @@ async def test_a_clean_stop_leaves_no_journal(runtime: SimulatedRuntime) -> None
 async def test_what_another_program_wrote_wins_over_an_older_journal(
     runtime: SimulatedRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A Java broker ran on the folder after ours was killed: its topics.json is newer than our journal."""
+    """A Java broker ran in the folder after OrbitMQ's was killed, so its topics.json is newer than OrbitMQ's
+    journal.
+    """
 
     tables = Tables(runtime)
     await tables.create("both")
@@ -183,7 +185,7 @@ async def test_what_another_program_wrote_wins_over_an_older_journal(
     theirs["dataVersion"]["counter"] += 1
     written = fastjson.dumps(theirs)
     runtime.files.write_atomic(f"{FOLDER}/topics.json", written)
-    for _ in range(2):  # and it stays so, whatever happens to us after the start
+    for _ in range(2):  # the file wins at each later start, too
         again = Tables(runtime)
         assert "both" in again.topics
         assert "theirs" in again.topics
@@ -196,7 +198,7 @@ async def test_what_another_program_wrote_wins_over_an_older_journal(
 
 
 async def test_a_journal_that_a_table_file_has_overtaken_changes_nothing(runtime: SimulatedRuntime) -> None:
-    """Power is lost after the table files were written and before the old journal files were removed."""
+    """Power is lost after the table files are written and before the old journal files are removed."""
 
     tables = Tables(runtime)
     await tables.create("a", 1)
@@ -275,7 +277,7 @@ async def test_changes_that_the_disk_refused_are_written_with_the_next_flush(
 async def test_what_a_start_reads_of_the_journal_outlives_a_power_loss(
     runtime: SimulatedRuntime, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker was killed before its last change was on the device, or went on without it."""
+    """The broker was killed before its last change was on the device, or continued without it."""
     tables = Tables(runtime)
     await tables.create("a")
     if refused:
@@ -297,7 +299,9 @@ async def test_what_a_start_reads_of_the_journal_outlives_a_power_loss(
 async def test_a_start_that_cannot_read_the_tables_leaves_all_as_it_is(
     runtime: SimulatedRuntime, damaged: bool
 ) -> None:
-    """Seed 4301: the stop after it removed the journal, and with it a topic whose messages were there."""
+    """Seed 4301: the stop after such a start must not remove the journal, which holds a topic with
+    messages.
+    """
     await Tables(runtime).create("a")
     runtime.files.end_process()
     kept = {name: runtime.files.read_bytes(f"{FOLDER}/{name}") for name in runtime.files.list_dir(FOLDER)}
@@ -326,7 +330,7 @@ async def test_the_journal_goes_on_in_another_file_when_one_is_full(
         await tables.create(f"topic-{number}")
     for number in range(60):
         tables.topics.update(TopicConfig(f"big-{number}", attributes={"+message.type": "FIFO"}))
-    await tables.persistence.flush(TOPICS)  # one write that is larger than a file
+    await tables.persistence.flush(TOPICS)  # this one write is larger than a file
     assert len(tables.journals()) > 3
     runtime.files.crash()
     again = Tables(runtime)
@@ -336,7 +340,7 @@ async def test_the_journal_goes_on_in_another_file_when_one_is_full(
 
 
 class HeldThreads(SimulatedThreads):
-    """Ends every call only when ``go`` is set."""
+    """Ends calls only while ``go`` is set."""
 
     def __init__(self) -> None:
         super().__init__(random.Random(0))
@@ -498,7 +502,7 @@ class Numbers:
 
 @pytest.mark.parametrize("orbitmq_seed", range(6))
 async def test_what_comes_first_is_on_disk_first(runtime: SimulatedRuntime, orbitmq_seed: int) -> None:
-    """A number copied from an earlier table is on the disk after that table, at any loss of power."""
+    """A number copied from an earlier table is on the disk only after that table, at any power loss."""
     dice = random.Random(orbitmq_seed)
     machine = PowerMachine(runtime.machine("10.0.0.9"))
     seen: list[int] = []
@@ -536,7 +540,7 @@ async def test_what_comes_first_is_on_disk_first(runtime: SimulatedRuntime, orbi
 async def test_flushed_changes_survive_power_loss_at_any_time(
     runtime: SimulatedRuntime, orbitmq_seed: int, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes, folds and failures at random; then what was acknowledged is there, again and again."""
+    """After random changes, folds and failures, all acknowledged changes are there at each start."""
     monkeypatch.setattr(change_journal, "FILE_BYTES", 16 * 1024)
     dice = random.Random(orbitmq_seed)
 
@@ -581,7 +585,7 @@ async def test_flushed_changes_survive_power_loss_at_any_time(
 
 
 async def test_offsets_of_a_java_broker_are_read(runtime: SimulatedRuntime) -> None:
-    """fastjson writes queue ids without quotes; a name may look like such a key."""
+    """fastjson writes queue ids without quotes, and a name may look like such a key."""
     content = (
         b'{\n\t"dataVersion":{\n\t\t"counter":3,\n\t\t"stateVersion":0,\n\t\t"timestamp":5\n\t},\n'
         b'\t"offsetTable":{\n\t\t"T@g\\n 7:":{0:11,1:12},\n'

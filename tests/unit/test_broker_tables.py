@@ -1,4 +1,4 @@
-"""The broker's tables: their files as RocketMQ writes and reads them, and what the tables promise."""
+"""The broker's tables: their files as RocketMQ writes and reads them, and their promises."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_resets_that_wait_are_in_the_file_as_a_table_that_rocketmq_can_skip() ->
     table.reset("g", "t", 0, 3)
     text = "".join(table.file_text())
     ours = text[text.index('"pendingResets"') :]
-    # Of standard JSON, unlike offsetTable, whose queue ids are bare numbers.
+    # This part is standard JSON, unlike offsetTable, whose queue ids are bare numbers.
     assert json.loads("{" + ours) == {"pendingResets": {"t@g": {"0": 3}}}
     again, _ = offsets()
     again.restore(fastjson.loads(text.encode()))
@@ -211,7 +211,7 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
     assert topics.delete("T")
     assert [key for key, _ in told] == ["topics:T"] * 3
     assert heard == ["T True", "T True", "T False"]
-    # Parts of the broker may still have what the table has not, so they hear of it again.
+    # Parts of the broker may still have data of a topic that the table lacks, so they are notified again.
     assert not topics.delete("T")
     assert [key for key, _ in told] == ["topics:T"] * 3
     assert heard[3:] == ["T False"]
@@ -219,7 +219,7 @@ def test_every_change_of_a_topic_is_told_once_and_gives_a_new_version() -> None:
 
 
 def test_a_topic_keeps_where_it_was_made_until_it_is_deleted() -> None:
-    """Whatever administrators send: they may have it from another broker."""
+    """A topic from an administrator does not change it, as it may come from another broker."""
     clock, places = simulated_runtime().clock, iter(range(1, 9))
     topics = TopicConfigs(
         clock, BrokerConfig(), ChangeFeed(), Events(), lambda _topic: MadeAt(next(places), 0)
@@ -337,7 +337,7 @@ def test_what_a_topic_and_a_group_share_is_found_without_a_search() -> None:
     table.restore({"offsetTable": {"T@a": {"0": 1}, "T@b": {"0": 1}, "U@a": {"0": 1}}})
     table.note_pull("c", "T", 0, 5, started=1)
     table.note_pull_start("d", "U", 0, 3)
-    assert table.groups_of("T") == {"a", "b"}  # those that have committed
+    assert table.groups_of("T") == {"a", "b"}  # the groups that have committed
     assert table.topics_of("a") == {"T", "U"}
     table.drop_topic("T")
     assert table.groups_of("T") == set()

@@ -113,7 +113,7 @@ def test_a_unit_has_the_bytes_of_apache() -> None:
     assert units.due_ms(unit.out_ms, unit.extra) == out + 377
     assert units.hash_of(unit.extra) == 0xDEADBEEF
     java = Unit(*units.UNIT.unpack(java_unit(52, 4, NOW, 5, 1, 2, 3)))
-    # Of a unit of Apache's only the slot is known: it is due before its second is over.
+    # A unit of Apache's has only the slot's time: the message is due before its second is over.
     assert (units.due_ms(java.out_ms, java.extra), units.hash_of(java.extra)) == (
         NOW // 1000 * 1000 + 1000,
         None,
@@ -139,7 +139,7 @@ def test_the_timer_log_goes_on_behind_its_last_unit() -> None:
     files = simulated_runtime(1).files
     log = TimerLog(files, "/timerlog", 170)
     log.open()
-    # Two units and the blank fit a file of 170 bytes.
+    # A file of 170 bytes holds two units and the blank.
     assert fill(log, range(1, 6)) == [0, 52, 170, 222, 340]
     assert files.list_dir("/timerlog") == [f"{start:020d}" for start in (0, 170, 340)]
     blank = files.read_bytes(f"/timerlog/{0:020d}")[104:120]
@@ -171,7 +171,7 @@ def test_units_of_a_log_that_was_cut_are_not_valid() -> None:
     fill(log, range(10, 12))
     log = TimerLog(files, "/timerlog", 4096)
     log.open()
-    # Units of the earlier life stand behind; the new ones mark their end.
+    # Units of the earlier run remain in the file; the new ones mark their own end.
     assert found(log) == [*range(1, 12)]
 
 
@@ -188,7 +188,7 @@ def test_a_file_of_another_size_and_those_behind_are_dropped() -> None:
 
 
 def test_a_timer_log_can_be_cleared_before_it_is_open() -> None:
-    """A slave that is just starting takes deliveries back: what is left of the log must not be read then."""
+    """A slave that is starting takes deliveries back, and must not read the rest of the log then."""
     files = simulated_runtime(1).files
     log = TimerLog(files, "/timerlog", 170)
     log.open()
@@ -294,7 +294,7 @@ def test_timers_are_taken_back_to_the_slot_of_the_first_that_is_lost() -> None:
     assert written.take_back([level, *timers])
     assert written.saved == TimerProgress(all_of(70_000), 5, 500)
     assert [entry.table for entry in told] == [TIMERS]
-    # A broker that names nothing may have cut the wait anywhere.
+    # A broker without that name may have cut the wait at any place.
     for level in (TIMER, ROLLED):
         written.saved = TimerProgress(all_of(90 * hour), 5, 500)
         assert written.take_back([LoggedDelivery(level, 0, out_ms=80 * hour, enqueued_ms=hour)])
@@ -328,7 +328,9 @@ def test_progress_is_news_where_it_tells_of_a_delivery_that_is_not_known() -> No
 
 
 def some_progress(pairs: list[tuple[int, int]]) -> TimerProgress:
-    """Of these pairs of a place in the log and a mark; the last place is where it has looked up to."""
+    """The progress of these pairs of a log offset and a mark; the last offset is that up to which it has
+    searched.
+    """
     *ahead, (before, done) = sorted(pairs)
     return TimerProgress(done, 0, before, tuple(ahead), frozenset(mark for _, mark in ahead[:1]))
 
@@ -342,7 +344,7 @@ _progress = st.builds(some_progress, st.lists(st.tuples(st.integers(-1, 6), _mar
 def test_what_either_of_two_brokers_has_delivered_is_delivered(
     one: TimerProgress, other: TimerProgress, timer: int
 ) -> None:
-    """Seed 3329: of two that were apart, the progress of the slave took the place of its master's."""
+    """Seed 3329: of two brokers that were apart, the slave's progress must not replace its master's."""
     joined = one.joined(other)
     assert joined.delivered(timer) is (one.delivered(timer) or other.delivered(timer))
     assert joined.covers(one)
@@ -360,7 +362,7 @@ def test_the_check_file_is_read_by_both() -> None:
     data = encode_file(check, progress) + bytes(100)
     assert struct.unpack(">7q", data[:56]) == (7000, 0, 3, 3, 1, NOW, 9)
     assert decode_file(data) == (check, progress)
-    # Apache's broker has written its seven numbers over ours: they count.
+    # Apache's broker has written its seven numbers over OrbitMQ's, so they count.
     java = struct.pack(">7q", 9000, 104, 8, 7, 1, NOW, 10) + data[56:]
     found = decode_file(java)
     assert found is not None
@@ -375,7 +377,7 @@ def test_the_check_file_is_read_by_both() -> None:
 @given(st.integers(0, 10**7), st.integers(0, 1 << 40))
 def test_slots_before_the_read_time_are_delivered(due: int, place: int) -> None:
     check = check_of(TimerProgress(mark(due, place)), DataVersion())
-    # The slot before holds what is due up to the read time.
+    # The slot before it holds messages that are due up to the read time.
     assert all_of(check.read_ms) <= mark(due, place) or check.read_ms == 0
     assert due_of(mark(due, place)) - check.read_ms <= 1000
 
@@ -393,7 +395,9 @@ def test_the_slot_of_a_time(deliver: int, out: int) -> None:
 
 @given(st.integers(1, 10**9), st.sampled_from([100, 200, 500, 1000]), st.integers(-(10**6), 10**6))
 def test_a_timer_is_never_due_before_its_time(delay: int, precision: int, lag: int) -> None:
-    """``lag``: the store's clock is ahead of the broker's, or the record was written again later."""
+    """``lag``: by how much the store's clock is ahead of the broker's, or how much later the record was
+    written again.
+    """
     out = forms.slot_ms(NOW + delay, precision)
     properties = {"TIMER_DELAY_MS": str(delay), "TIMER_OUT_MS": str(out), "REAL_TOPIC": "T"}
     record = Record("rmq_sys_wheel_timer", b"x", store_timestamp=NOW + max(0, lag))
@@ -425,11 +429,11 @@ def test_a_slot_is_over_when_nothing_that_any_precision_put_there_waits(
 def test_a_time_is_passed_when_also_what_came_last_is_delivered() -> None:
     within = TimerProgress(mark(1000, 70), taken=5, before=100)
     assert within.delivered(mark(1000, 50))
-    assert not within.passed(1000, 50)  # one at 80 may be due at the same time
+    assert not within.passed(1000, 50)  # a message at offset 80 may be due at the same time
     beyond = TimerProgress(mark(1001, 70), taken=5, before=100)
     assert beyond.passed(1000, 50)
-    assert not beyond.passed(1000, 100)  # nobody has looked at what is there
-    # The clock went back: what comes from now on may be due again.
+    assert not beyond.passed(1000, 100)  # no message from there on has been searched yet
+    # The clock was set back, so later messages may be due again.
     assert not beyond.set_back(900).passed(1000, 50)
 
 
@@ -448,11 +452,11 @@ def test_a_long_wait_is_cut_as_apache_cuts_it(wait_h: int, rolled_h: int) -> Non
     ("written", "cut_ms"),
     [
         ("1700000600000", 1_700_000_600_000),
-        ("", NOW // 1000 * 1000 + 48 * HOUR_MS),  # of RocketMQ's broker
+        ("", NOW // 1000 * 1000 + 48 * HOUR_MS),  # written by RocketMQ's broker
         (
             "1600000000000",
             NOW // 1000 * 1000 + 48 * HOUR_MS,
-        ),  # of the wait before: RocketMQ's broker leaves it
+        ),  # a value of the wait before, which RocketMQ's broker leaves there
         ("soon", NOW // 1000 * 1000 + 48 * HOUR_MS),
     ],
 )
@@ -485,7 +489,7 @@ def test_the_window_follows_the_retention() -> None:
 async def test_the_file_of_an_earlier_run_counts_though_this_broker_has_begun_to_lead(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Seed 3446: the table on the disk was older, and its version counted up before the file was read."""
+    """Seed 3446: the table on the disk is older, but its version is counted up before the file is read."""
     log_end = SimpleNamespace(end_offset=500)
     store: Any = SimpleNamespace(max_offset=lambda *_: 9, end=900, recovered=log_end, cuts=[])
     early, late = (TimerProgress(mark(due, 40), 3, 100) for due in (1000, 8000))
@@ -513,7 +517,7 @@ async def test_the_file_of_an_earlier_run_counts_though_this_broker_has_begun_to
 
 @pytest.mark.behaviour("PO-36")
 async def test_a_journal_says_what_was_taken_back(runtime: SimulatedRuntime) -> None:
-    """Joined with what the table's file and timercheck say, it was delivered again, and so lost."""
+    """Joined with the table's file and timercheck, the entry would count the lost delivery as made."""
     store: Any = SimpleNamespace(
         max_offset=lambda *_: 9, end=900, recovered=SimpleNamespace(end_offset=500), cuts=[]
     )
@@ -559,7 +563,7 @@ def test_a_file_is_released_when_nothing_is_done_with_it_any_more(
 @pytest.mark.behaviour("TW-10")
 @pytest.mark.parametrize(("unread_ms", "over"), [(NEVER_MS, True), (5000, True), (4999, False)])
 def test_a_recall_counts_while_a_copy_that_nobody_looked_at_may_be_meant(unread_ms: int, over: bool) -> None:
-    """Its master had put that copy when it was cut off. The slave that acted passed the second."""
+    """The cut-off master stored such a copy; the acting slave's progress has passed its second."""
     known = AlreadyDelivered(TimerProgress(done=all_of(6000), taken=3, before=100), unread_ms)
     assert known.would_have(units.DELETE, 4000, 4001, 50) == over
     assert known.would_have(units.DEFAULT, 4000, 4001, 50)

@@ -73,7 +73,7 @@ def test_a_copy_stands_for_its_original_until_it_is_finished() -> None:
 
 @pytest.mark.behaviour("TX-13")
 def test_a_copy_that_is_read_takes_the_place_of_what_it_copies() -> None:
-    """The log ends between a copy and the mark of its original: seed 252 of the gRPC simulation."""
+    """The log may end between a copy and the mark of its original: seed 252 of the gRPC simulation."""
     table = HalfTable(0)
     assert table.admit(Half(0, 0, 0, "U", 6, "T")) is None
     assert table.admit(Half(1, 100, 0, "U", 36, "T")) == 0

@@ -1,4 +1,4 @@
-"""Requests that wait for messages: nothing runs until a deadline, and deadlines are kept."""
+"""Requests that wait for messages: no timer runs before a deadline, and deadlines are kept."""
 
 from __future__ import annotations
 

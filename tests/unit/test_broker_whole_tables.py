@@ -1,4 +1,4 @@
-"""Answers with whole tables, however long they are."""
+"""Responses with whole tables, of any length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a certificate ends, read as ``cryptography`` reads it, and without it."""
+"""The end of a certificate's validity, as ``cryptography`` reads it, and without it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_is_no_certificate_is_refused(keep: float, noise: bytes) -> None:
     cut = b"".join(body[: int(len(body) * keep / 3)])
     begin, end = b"-----BEGIN CERTIFICATE-----\n", b"-----END CERTIFICATE-----\n"
     for text in (noise, begin + noise, begin + cut + end):
-        with pytest.raises(ValueError):  # the text is the library's, or none of our business
+        with pytest.raises(ValueError):  # the text may be the library's
             ends_at_ms(text)
 
 

@@ -1,4 +1,4 @@
-"""A public class of a server has a name of its own: a search for the name finds one class."""
+"""A public class of a server has a unique name: a search for the name finds one class."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import orbitmq
 
-# What runs in a broker or a name server.
+# The packages that run in a broker or a name server.
 ROOMS = (
     *("auth", "broker", "gateway", "message", "monitoring", "nameserver"),
     *("replication", "runtime", "settings", "store", "transport", "wire"),
 )
-# The messages of the gRPC protocol: their names are the protocol's.
+# The messages of the gRPC protocol have the protocol's names.
 PROTOCOL = "gateway/schema.py"
 
 

@@ -1,4 +1,4 @@
-"""A question at the terminal: what ends it."""
+"""A prompt at the terminal: the inputs that end it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.cli.failures import UsageError
 
 
 class CtrlCAtOnce(io.StringIO):
-    """Standard error on which Ctrl-C is pressed once the prompt is written."""
+    """Standard error on which Ctrl-C is pressed as soon as the prompt is written."""
 
     def write(self, text: str) -> int:
         if text:
@@ -35,7 +35,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_ctrl_c_ends_a_question_however_early_it_is_pressed(
     keyboard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C between the prompt and the wait for the answer was lost once: the command went on waiting."""
+    """Ctrl-C between the prompt and the wait for the answer must not be lost."""
     monkeypatch.setattr(sys, "stderr", CtrlCAtOnce())
     os.write(keyboard, b"n\n")
     with pytest.raises(KeyboardInterrupt):

@@ -102,7 +102,7 @@ def test_renamed_files_come_first_and_a_change_may_be_in_two(
 ) -> None:
     for name, lines in (("audit.log.2", LINES[:2]), ("audit.log.1", LINES[2:3]), ("audit.log", LINES[3:])):
         written(tmp_path / name, lines)
-    written(tmp_path / "audit.log.4", [START])  # of another time: .3 is missing
+    written(tmp_path / "audit.log.4", [START])  # a file of another time, since .3 is missing
     assert shown(capsys, str(tmp_path / "audit.log")) == SHOWN
 
 
@@ -226,5 +226,5 @@ async def followed(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         written(file, LINES[4:6])
         assert await waiting == SHOWN[3]
-        written(file, LINES[2:3])  # cut, and shorter than what was read
+        written(file, LINES[2:3])  # the file is truncated, and shorter than the part already read
         assert await line() == SHOWN[1]

@@ -1,4 +1,4 @@
-"""The ``orbitmq`` command before any server is involved: overview, wrong input, start time."""
+"""The ``orbitmq`` command before it contacts a server: overview, wrong input, start time."""
 
 import errno
 import json
@@ -67,12 +67,12 @@ def test_every_command_has_help_with_examples(name: str) -> None:
     done = run(name, "--help", COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
-    # A line that is broken cannot be copied.
+    # A wrapped line cannot be copied.
     examples = done.stdout.partition("xamples")[2].strip().splitlines()[1:]
     assert all(re.match(r" *(orbitmq|seq|tail) ", line) or not line for line in examples), examples
     assert f"orbitmq {name}" in done.stdout
     assert "xamples" in done.stdout
-    # A shell ends a command at a semicolon that is not quoted.
+    # A shell ends a command at an unquoted semicolon.
     assert not re.search(r"-n [^' ]+;", done.stdout.partition("xamples")[2])
 
 
@@ -136,7 +136,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(arguments: list[str], names: st
 def test_an_address_of_another_machine_is_named_with_its_setting(
     arguments: list[str], text: str, tmp_path: Path
 ) -> None:
-    """The address is of no machine (TEST-NET-3)."""
+    """No machine has this address (TEST-NET-3)."""
     store = ["--set", f"storePathRootDir={tmp_path}"] if arguments[0] == "broker" else []
     done = run(*arguments, *store, HOME=str(tmp_path))
     assert done.returncode == EXIT_FAILED

@@ -1,4 +1,4 @@
-"""What ``orbitmq check`` makes of what it sees: the state, the line, the exit code."""
+"""The results of ``orbitmq check``: the state, the line, the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands have in common: letters, help texts, defaults and a golden file of their JSON form."""
+"""Properties shared by all commands: letters, help texts, defaults and a golden file of their JSON form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LETTERS = {
 
 
 def commands() -> dict[str, list[Argument]]:
-    """The parameters of every command of every family, by its words."""
+    """The parameters of every command of every family, by the command's words."""
     found: dict[str, list[Argument]] = {}
     for name, (module, _) in COMMANDS.items():
         if name not in AS_ROCKETMQ:
@@ -49,7 +49,7 @@ def commands() -> dict[str, list[Argument]]:
 
 
 def of_family(name: str, *apps: App) -> dict[str, list[Argument]]:
-    """The parameters of a family's commands; families may have families of their own."""
+    """The parameters of a family's commands; families may contain families."""
     members = [word for word in apps[-1] if not word.startswith("-")]
     if not members:
         return {name: parameters(*apps)}
