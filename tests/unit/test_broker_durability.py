@@ -25,16 +25,16 @@ class FakeGate:
     timeout_ms: int = 5000
     holds: bool = True
     refusal: str | None = None
-    told: PutStatus = PutStatus.OK
+    safe_status: PutStatus = PutStatus.OK
     error: BaseException | None = None
     wanted: list[int] = field(default_factory=list)
-    looks: int = 0
+    ticks: int = 0
 
-    def want(self, offset: int) -> None:
+    def request_safe(self, offset: int) -> None:
         self.wanted.append(offset)
 
-    def look(self, now: float) -> None:
-        self.looks += 1
+    def tick(self, now: float) -> None:
+        self.ticks += 1
 
 
 class Heard:
@@ -249,7 +249,7 @@ async def test_a_gate_that_asks_for_less_lets_out_who_waits() -> None:
 
 @pytest.mark.behaviour("QW-09")
 async def test_a_gate_may_let_go_with_less_than_success() -> None:
-    disk, replicas = FakeGate(safe=10), FakeGate(REPLICAS, 1 << 62, told=PutStatus.SLAVE_NOT_AVAILABLE)
+    disk, replicas = FakeGate(safe=10), FakeGate(REPLICAS, 1 << 62, safe_status=PutStatus.SLAVE_NOT_AVAILABLE)
     durability, heard = waiting(replicas, disk)
     heard.wait("a", 10)
     durability.advance()
@@ -261,17 +261,17 @@ async def test_gates_are_looked_at_while_answers_wait_and_only_then() -> None:
     disk = FakeGate()
     durability, heard = waiting(disk)
     await asyncio.sleep(5)
-    assert disk.looks == 0
+    assert disk.ticks == 0
     heard.wait("a", 10)
-    assert disk.looks == 1
+    assert disk.ticks == 1
     await asyncio.sleep(1.05)
-    assert disk.looks >= 11
+    assert disk.ticks >= 11
     disk.safe = 10
     durability.advance()
     await asyncio.sleep(0.2)
-    looks = disk.looks
+    ticks = disk.ticks
     await asyncio.sleep(5)
-    assert disk.looks == looks
+    assert disk.ticks == ticks
 
 
 async def test_given_up_answers_say_nothing() -> None:

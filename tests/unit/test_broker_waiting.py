@@ -11,7 +11,7 @@ from tests.conversation.broker_peer import broker_config
 from orbitmq.broker.events import Events
 from orbitmq.broker.messaging.held_pulls import LongPolling
 from orbitmq.broker.messaging.waiting import SLOT_MS
-from orbitmq.broker.pop.held_pops import HeldPops, Looked
+from orbitmq.broker.pop.held_pops import HeldPops, RetryResult
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.virtual_loop import VirtualLoop
 
@@ -23,17 +23,17 @@ PLACE = ("T", "g", -1)
 @dataclass(eq=False)
 class Waiter:
     runtime: SimulatedRuntime
-    looked: Looked = Looked.WAITS
+    result: RetryResult = RetryResult.WAITS
     gone: bool = False
     offset: int = 0
     events: list[tuple[str, float]] = field(default_factory=list)
 
     def wake(self) -> bool:
-        return self.look() is not Looked.WAITS
+        return self.retry() is not RetryResult.WAITS
 
-    def look(self) -> Looked:
+    def retry(self) -> RetryResult:
         self.events.append(("look", self.runtime.clock.monotonic()))
-        return self.looked
+        return self.result
 
     def expire(self) -> None:
         self.events.append(("expire", self.runtime.clock.monotonic()))
@@ -83,8 +83,8 @@ async def test_a_pop_looks_again_when_it_is_told_to_and_is_answered_in_time(
     begin, before = clock.monotonic(), iterations()
     waiting.park(PLACE, waiter, [("T", [0])], 30_000)
     waiting.park(PLACE, left, [("T", [0])], 30_000)
-    waiting.look_at(PLACE, waiter, clock.now_ms() + 5_000)
-    waiting.look_at(PLACE, waiter, clock.now_ms() + 10_000)
+    waiting.retry_at(PLACE, waiter, clock.now_ms() + 5_000)
+    waiting.retry_at(PLACE, waiter, clock.now_ms() + 10_000)
     await asyncio.sleep(100)
     assert iterations() - before < 20
     assert [what for what, _ in waiter.events] == ["look", "expire"]

@@ -51,7 +51,7 @@ class Gate(Protocol):
             waiting answers.
         holds: whether the gate can be behind the written log.
         refusal: why messages whose sender would wait for this gate are refused now; ``None``: they are taken.
-        told: the status that senders get when the gate has released their messages.
+        safe_status: the status that senders get when the gate has released their messages.
         error: why this gate will never advance; ``None`` while it works.
     """
 
@@ -67,7 +67,7 @@ class Gate(Protocol):
     def refusal(self) -> str | None: ...
 
     @property
-    def told(self) -> PutStatus: ...
+    def safe_status(self) -> PutStatus: ...
 
     @property
     def safe(self) -> int:
@@ -77,12 +77,12 @@ class Gate(Protocol):
     @property
     def error(self) -> BaseException | None: ...
 
-    def want(self, offset: int) -> None:
+    def request_safe(self, offset: int) -> None:
         """Note that an answer waits for this offset, which may be written already. Called while the gate
         holds."""
         ...
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Called again and again while answers wait; ``now`` in monotonic seconds."""
         ...
 
@@ -91,13 +91,13 @@ class DiskGate:
     """The commit log's files: on the device with SYNC_FLUSH, else written."""
 
     late = PutStatus.FLUSH_DISK_TIMEOUT
-    told = PutStatus.OK
+    safe_status = PutStatus.OK
     refusal = None
 
     def __init__(self, flusher: Flusher, config: BrokerConfig) -> None:
         self._flusher = flusher
         self._config = config
-        self.want = flusher.want
+        self.request_safe = flusher.request_safe
 
     @property
     def timeout_ms(self) -> int:
@@ -115,7 +115,7 @@ class DiskGate:
     def error(self) -> BaseException | None:
         return self._flusher.error
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Does nothing: for a disk only written bytes matter, not the time."""
 
 
@@ -147,8 +147,8 @@ class Durability(Component):
         self._monotonic = clock.monotonic
         self._gates = list(gates)
         self._written = written
-        # ``want`` of the gates that may be behind the written log.
-        self._wants: list[Callable[[int], None]] = []
+        # ``request_safe`` of the gates that may be behind the written log.
+        self._safe_requests: list[Callable[[int], None]] = []
         self._waiting: deque[_Waiting] = deque()
         # How many answers have left the queue; with its length added, how many were ever in it.
         self._gone = 0
@@ -159,7 +159,7 @@ class Durability(Component):
         # When the first answer was queued after each release: (number of answers before it, time).
         self._groups: deque[tuple[int, float]] = deque()
         self._group_open = False
-        self._told = PutStatus.OK
+        self._safe_status = PutStatus.OK
         self.holds = False
         self.refusal: str | None = None
         self.changed()
@@ -207,10 +207,12 @@ class Durability(Component):
     def changed(self) -> None:
         """Read the gates' requirements again: a gate requires more or less than before."""
         gates = self._gates
-        self._wants = [gate.want for gate in gates if gate.holds]
-        self.holds = bool(self._wants)
+        self._safe_requests = [gate.request_safe for gate in gates if gate.holds]
+        self.holds = bool(self._safe_requests)
         self.refusal = next((gate.refusal for gate in gates if gate.refusal is not None), None)
-        self._told = next((gate.told for gate in gates if gate.told is not PutStatus.OK), PutStatus.OK)
+        self._safe_status = next(
+            (gate.safe_status for gate in gates if gate.safe_status is not PutStatus.OK), PutStatus.OK
+        )
         self.advance()
 
     # -- the queue -------------------------------------------------------------------------------------
@@ -224,10 +226,12 @@ class Durability(Component):
         self._waiting.append((offset, release, argument, late, give_up))
         if not self._group_open:
             self._open_group()
-        for want in self._wants:
-            want(offset)
+        for request_safe in self._safe_requests:
+            request_safe(offset)
 
-    def tell(self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp) -> None:
+    def release_or_queue(
+        self, offset: int, release: Release, argument: Any, late: Late, give_up: GiveUp
+    ) -> None:
         """Call ``release`` like :meth:`when_safe`, but at once if the log is safe already.
 
         Raises:
@@ -237,7 +241,7 @@ class Durability(Component):
         if offset > self.safe:
             self.when_safe(offset, release, argument, late, give_up)
         else:
-            release(argument if self._told is PutStatus.OK else late(argument, self._told))
+            release(argument if self._safe_status is PutStatus.OK else late(argument, self._safe_status))
 
     def _open_group(self) -> None:
         """Note the time of the first answer queued after a release."""
@@ -254,11 +258,11 @@ class Durability(Component):
         gates = self._gates
         # The same as :attr:`safe` without one more call: this runs after every write.
         safe = gates[0].safe if len(gates) == 1 else self.safe
-        told = self._told
+        safe_status = self._safe_status
         while waiting and waiting[0][0] <= safe:
             _, release, argument, late, _ = waiting.popleft()
             self._gone += 1
-            release(argument if told is PutStatus.OK else late(argument, told))
+            release(argument if safe_status is PutStatus.OK else late(argument, safe_status))
         self._note_answered()
 
     def _note_answered(self) -> None:
@@ -293,7 +297,7 @@ class Durability(Component):
             Seconds until the next call is due; ``None`` when no answer waits.
         """
         for gate in self._gates:
-            gate.look(now)
+            gate.tick(now)
         self._release_late(now)
         marks = self._marks
         while marks and marks[0][1] <= self._gone:
@@ -362,7 +366,7 @@ class Durability(Component):
         """
         self._check()
         if offset <= self.safe:
-            return self._told
+            return self._safe_status
         done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
 
         def finish(status: PutStatus) -> None:

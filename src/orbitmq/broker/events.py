@@ -79,12 +79,12 @@ class OffsetsReset:
 
 
 @dataclass(frozen=True, slots=True)
-class ResetHeard:
+class ResetDone:
     """A group reads from the offset that an administrator moved it to, so its reset is done."""
 
 
 @dataclass(frozen=True, slots=True)
-class UntoldChanged:
+class SlaveLagChanged:
     """A slave began to lack changes of its master, or has them all again."""
 
 
@@ -156,7 +156,7 @@ class LogCut:
 
 
 @dataclass(frozen=True, slots=True)
-class TablesTold:
+class TablesReceived:
     """All tables of another broker of OrbitMQ were received and applied here.
 
     Attributes:

@@ -109,7 +109,7 @@ class Registration(Component):
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, runtime.random)
         self._changes = 0
         # For each topic that not all name servers have, the number of its last change; the oldest first.
-        self._untold: dict[str, int] = {}
+        self._unsent: dict[str, int] = {}
         self._limiter = LogLimiter(log)
         self._progress = asyncio.Condition()
 
@@ -139,8 +139,8 @@ class Registration(Component):
         """Send a topic to the name servers as soon as the event loop is free, with all changes until then."""
         self._changes += 1
         if self._servers:
-            self._untold.pop(topic, None)
-            self._untold[topic] = self._changes
+            self._unsent.pop(topic, None)
+            self._unsent[topic] = self._changes
         for server in self._servers:
             if not server.whole:
                 server.changed[topic] = None
@@ -170,7 +170,7 @@ class Registration(Component):
         True when every name server, except those known to be down, has the last change of each topic; also
         for a broker that registers nowhere, or not in its role.
         """
-        return self._background is None or self._told_by_all() >= self._last_change(topics)
+        return self._background is None or self._sent_to_all() >= self._last_change(topics)
 
     async def announced(self, topics: Iterable[str]) -> None:
         """Return when :meth:`is_announced`, so that a client finds each topic that an answer mentions.
@@ -184,19 +184,19 @@ class Registration(Component):
         try:
             async with self._progress:
                 await asyncio.wait_for(
-                    self._progress.wait_for(lambda: self._told_by_all() >= wanted), ANNOUNCE_TIMEOUT_MS / 1000
+                    self._progress.wait_for(lambda: self._sent_to_all() >= wanted), ANNOUNCE_TIMEOUT_MS / 1000
                 )
         except TimeoutError:
             text = "registration of a new topic takes more than %d ms; it goes on"
             self._limiter.write(logging.WARNING, "slow", text, ANNOUNCE_TIMEOUT_MS)
 
     def _last_change(self, topics: Iterable[str]) -> int:
-        return max((self._untold.get(topic, 0) for topic in topics), default=0)
+        return max((self._unsent.get(topic, 0) for topic in topics), default=0)
 
-    def _told_by_all(self) -> int:
+    def _sent_to_all(self) -> int:
         """The number of the last change that every name server has, except those known to be down."""
-        told = (server.done for server in self._servers if server.reached is not False)
-        return min(told, default=self._changes)
+        sent = (server.done for server in self._servers if server.reached is not False)
+        return min(sent, default=self._changes)
 
     def _connect(self) -> RemotingClient:
         # After a lost connection the broker registers again at once: the name server may have restarted, and
@@ -249,10 +249,10 @@ class Registration(Component):
         while True:
             server.wanted.clear()
             covered = self._changes
-            reached = await self._told(server, periodic)
+            reached = await self._send_lacking(server, periodic)
             async with self._progress:
                 server.done = covered
-                self._forget_told()
+                self._forget_sent()
                 self._progress.notify_all()
             failures = 0 if reached else failures + 1
             pause = period if reached else min(self._backoff.pause_s(failures), period)
@@ -264,20 +264,20 @@ class Registration(Component):
             except TimeoutError:
                 periodic = True
 
-    def _forget_told(self) -> None:
-        told = self._told_by_all()
-        while self._untold and next(iter(self._untold.values())) <= told:
-            del self._untold[next(iter(self._untold))]
+    def _forget_sent(self) -> None:
+        sent = self._sent_to_all()
+        while self._unsent and next(iter(self._unsent.values())) <= sent:
+            del self._unsent[next(iter(self._unsent))]
 
-    async def _told(self, server: _NameServer, periodic: bool) -> bool:
+    async def _send_lacking(self, server: _NameServer, periodic: bool) -> bool:
         """Send one name server the changes that it lacks; False: that failed."""
         try:
             if periodic or server.whole:
-                await self._look(server)
+                await self._query_state(server)
             if server.whole or server.removes_missing:
-                await self._tell_all(server)
+                await self._register_all(server)
             else:
-                await self._tell_changed(server)
+                await self._register_changed(server)
         except (TransportError, _RefusedError) as error:
             self._forget(server)
             self._note(server, str(error))
@@ -287,12 +287,12 @@ class Registration(Component):
 
     # -- requests --------------------------------------------------------------------------------------
 
-    async def _look(self, server: _NameServer) -> None:
+    async def _query_state(self, server: _NameServer) -> None:
         """Find out whether the name server has this broker's table, and what it does with partial tables."""
         if not server.whole:
             response = await self._request(server, self._version_query())
             # A name server that does not support the request gets the whole table.
-            same = response.code == ResponseCode.SUCCESS and not _says_changed(response)
+            same = response.code == ResponseCode.SUCCESS and not _is_changed(response)
             if not same:
                 self._forget(server)
         response = await self._request(server, Command(RequestCode.GET_NAMESRV_CONFIG))
@@ -309,7 +309,7 @@ class Registration(Component):
             )
         server.lacks_acting = lacks
 
-    async def _tell_all(self, server: _NameServer) -> None:
+    async def _register_all(self, server: _NameServer) -> None:
         """Register the whole table, in parts if the name server keeps topics that a part leaves out.
 
         Only the last part has the table's version. The other parts have versions of their own, because a name
@@ -325,7 +325,7 @@ class Registration(Component):
             marked = DataVersion(version.state_version, version.timestamp + number, version.counter)
             await self._register(server, part, marked)
 
-    async def _tell_changed(self, server: _NameServer) -> None:
+    async def _register_changed(self, server: _NameServer) -> None:
         changed = list(server.changed)
         server.changed.clear()
         await self._register(server, changed, self._topics.version)
@@ -410,7 +410,7 @@ class Registration(Component):
             log.warning("name server %s does not take our registration: %s", server.address, problem)
 
 
-def _says_changed(response: Command) -> bool:
+def _is_changed(response: Command) -> bool:
     try:
         return QueryDataVersionResponse.from_ext(response.ext).changed
     except WireError:

@@ -82,9 +82,9 @@ class StoreTopics(Component):
         if made.rebuilt and made.ours and not self._copies and self._topics.version.counter:
             self._drop_deleted()
         if not self._copies:
-            self._tell_unknown()
+            self._log_unknown_topics()
 
-    def _tell_unknown(self) -> None:
+    def _log_unknown_topics(self) -> None:
         """Log topics that have messages but no entry in the table: they cannot be read, and the table may be
         damaged."""
         queues, is_system = self._store.queues, self._topics.is_system

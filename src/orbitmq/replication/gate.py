@@ -58,7 +58,7 @@ class ReplicaGate(Component):
         self._enough = True
         self.safe = EVERYTHING
         self.refusal: str | None = None
-        self.told = PutStatus.OK
+        self.safe_status = PutStatus.OK
         events.subscribe(SettingsChanged, lambda _event: self._settings_changed())
 
     async def start(self) -> None:
@@ -92,10 +92,10 @@ class ReplicaGate(Component):
             return self._config.sync_flush_timeout_ms
         return self._config.slave_timeout_ms
 
-    def want(self, offset: int) -> None:
+    def request_safe(self, offset: int) -> None:
         """Do nothing: replicas are sent new bytes at once, even if no caller waits."""
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         self._replicas.judge(now)
 
     # -- changes of settings and replicas --------------------------------------------------------------
@@ -119,9 +119,9 @@ class ReplicaGate(Component):
         """Release answers after a replica has acknowledged more, joined or left."""
         if not self._waits:
             return
-        refusal, told = self.refusal, self.told
+        refusal, safe_status = self.refusal, self.safe_status
         self._take()
-        if refusal == self.refusal and told is self.told:
+        if refusal == self.refusal and safe_status is self.safe_status:
             self._durability.advance()
         else:
             self._durability.changed()
@@ -130,7 +130,7 @@ class ReplicaGate(Component):
         replicas = self._replicas
         lonely = replicas.rule.rule is Rule.ONE_SLAVE and not replicas.enough
         self.safe = EVERYTHING if lonely else replicas.replicated
-        self.told = PutStatus.SLAVE_NOT_AVAILABLE if lonely else PutStatus.OK
+        self.safe_status = PutStatus.SLAVE_NOT_AVAILABLE if lonely else PutStatus.OK
         self.refusal = None
         if not replicas.enough and not lonely:
             self.refusal = (

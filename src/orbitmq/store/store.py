@@ -431,8 +431,8 @@ class MessageStore:
         self.flusher.check()
 
     def flush_soon(self, offset: int) -> None:
-        """See ``Flusher.want``."""
-        self.flusher.want(offset)
+        """See ``Flusher.request_safe``."""
+        self.flusher.request_safe(offset)
 
     # -- a master's log --------------------------------------------------------------------------------
 

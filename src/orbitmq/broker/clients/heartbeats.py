@@ -77,7 +77,7 @@ class Heartbeats:
         return self._clients.register_consumer(
             client,
             data,
-            notify=self._tells_members(group),
+            notify=self._notifies_members(group),
             fingerprint=fingerprint,
             with_sub=not (fingerprint and heartbeat.without_sub),
             strict=self._config.strict_subscription,
@@ -90,8 +90,8 @@ class Heartbeats:
             peer,
             producer_group=producer_group,
             consumer_group=consumer_group,
-            notify=group is None or self._tells_members(group),
+            notify=group is None or self._notifies_members(group),
         )
 
-    def _tells_members(self, group: SubscriptionGroupConfig) -> bool:
+    def _notifies_members(self, group: SubscriptionGroupConfig) -> bool:
         return self._config.notify_consumer_ids_changed and group.notify_consumer_ids_changed_enable

@@ -225,16 +225,16 @@ class ClientManager(Component):
             state.noticed[client.peer] = None
         topics = expressions = False
         if with_sub:
-            heard = state.wanted.hear(client.peer, client.client_id, data.subscription_data_set)
-            topics, expressions = heard.topics, heard.expressions
-            if heard.conflict is not None:
+            effect = state.wanted.apply_heartbeat(client.peer, client.client_id, data.subscription_data_set)
+            topics, expressions = effect.topics, effect.expressions
+            if effect.conflict is not None:
                 self._conflicts[group] += 1
                 self._limiter.write(
                     logging.WARNING,
                     "conflict",
                     "members of consumer group %s lose messages, they contradict each other: %s",
                     group,
-                    heard.conflict,
+                    effect.conflict,
                 )
         if joined or topics:
             self._changed(state, notify)

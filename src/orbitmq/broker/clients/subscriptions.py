@@ -10,7 +10,7 @@ from orbitmq.message.reserved import RETRY_PREFIX, TAG
 from orbitmq.wire.bodies.client import SubscriptionData
 
 # Topic, kind of expression and expression for each topic of a member: equal for equal subscriptions.
-Wishes: TypeAlias = frozenset[tuple[str, str, object]]
+SubscriptionSet: TypeAlias = frozenset[tuple[str, str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Conflict:
 
     def __str__(self) -> str:
         return (
-            f"topic {self.topic}: client {self.client_id} {_says(self.wanted)}, "
-            f"client {self.other_client_id} {_says(self.other_wanted)}"
+            f"topic {self.topic}: client {self.client_id} {_subscription_text(self.wanted)}, "
+            f"client {self.other_client_id} {_subscription_text(self.other_wanted)}"
         )
 
 
 @dataclass(slots=True)
-class Heard:
+class HeartbeatEffect:
     """The effect of a heartbeat: whether topics or expressions changed, and a new conflict, if any."""
 
     topics: bool
@@ -46,7 +46,7 @@ class Heard:
 @dataclass(slots=True)
 class _Member:
     client_id: str
-    wishes: Wishes
+    subscription_set: SubscriptionSet
     expressions: dict[str, str]
 
 
@@ -62,7 +62,7 @@ class Subscriptions:
     table: dict[str, SubscriptionData] = field(default_factory=dict)
     _members: dict[object, _Member] = field(default_factory=dict)
     # Members by their subscriptions: more than one entry is a conflict.
-    _by_wishes: dict[Wishes, dict[object, None]] = field(default_factory=dict)
+    _by_subscription_set: dict[SubscriptionSet, dict[object, None]] = field(default_factory=dict)
 
     def conflict_of(
         self, member: object, client_id: str, data: Iterable[SubscriptionData]
@@ -70,18 +70,20 @@ class Subscriptions:
         """How these subscriptions would contradict those of another member; ``None``: they would not."""
         return self._conflict(member, _member(client_id, data))
 
-    def hear(self, member: object, client_id: str, data: Iterable[SubscriptionData]) -> Heard:
+    def apply_heartbeat(
+        self, member: object, client_id: str, data: Iterable[SubscriptionData]
+    ) -> HeartbeatEffect:
         """Take over the subscriptions of a member's heartbeat."""
         data = list(data)
-        said = _member(client_id, data)
+        current = _member(client_id, data)
         before = self._members.get(member)
         conflict = None
-        if before is None or before.wishes != said.wishes:
-            conflict = self._conflict(member, said)
+        if before is None or before.subscription_set != current.subscription_set:
+            conflict = self._conflict(member, current)
             self._leave(member)
-            self._by_wishes.setdefault(said.wishes, {})[member] = None
-        self._share(said)
-        self._members[member] = said
+            self._by_subscription_set.setdefault(current.subscription_set, {})[member] = None
+        self._share(current)
+        self._members[member] = current
         known = set(self.table)
         expressions = False
         for new in data:
@@ -90,7 +92,7 @@ class Subscriptions:
                 expressions |= old is not None and old.sub_string != new.sub_string
                 self.table[new.topic] = new
         self._drop_unwanted()
-        return Heard(known != set(self.table), expressions, conflict)
+        return HeartbeatEffect(known != set(self.table), expressions, conflict)
 
     def forget(self, member: object) -> None:
         """Remove a member that has left."""
@@ -101,35 +103,39 @@ class Subscriptions:
 
     def conflicts(self) -> list[Conflict]:
         """The contradictions by topic: between the largest set of equal members and each other set."""
-        groups = sorted((m for wishes, m in self._by_wishes.items() if wishes), key=len, reverse=True)
+        groups = sorted(
+            (m for subscription_set, m in self._by_subscription_set.items() if subscription_set),
+            key=len,
+            reverse=True,
+        )
         of_each = [self._members[next(iter(members))] for members in groups]
         return [conflict for other in of_each[1:] for conflict in _differences(of_each[0], other)]
 
-    def _conflict(self, member: object, said: _Member) -> Conflict | None:
-        for wishes, members in self._by_wishes.items():
+    def _conflict(self, member: object, current: _Member) -> Conflict | None:
+        for subscription_set, members in self._by_subscription_set.items():
             # A member without subscriptions contradicts no other: consumers start before they subscribe.
-            if wishes and said.wishes and wishes != said.wishes:
+            if subscription_set and current.subscription_set and subscription_set != current.subscription_set:
                 other = next((one for one in members if one != member), None)
                 if other is not None:
-                    return _differences(said, self._members[other])[0]
+                    return _differences(current, self._members[other])[0]
         return None
 
-    def _share(self, said: _Member) -> None:
+    def _share(self, current: _Member) -> None:
         """Share the objects of equal subscriptions: ten thousand members of a group may have the same one."""
-        alike = next(iter(self._by_wishes[said.wishes]))
+        alike = next(iter(self._by_subscription_set[current.subscription_set]))
         known = self._members.get(alike)
-        if known is not None and known.wishes == said.wishes:
-            said.wishes = known.wishes
-            if known.expressions == said.expressions:
-                said.expressions = known.expressions
+        if known is not None and known.subscription_set == current.subscription_set:
+            current.subscription_set = known.subscription_set
+            if known.expressions == current.expressions:
+                current.expressions = known.expressions
 
     def _leave(self, member: object) -> None:
         before = self._members.get(member)
         if before is not None:
-            alike = self._by_wishes[before.wishes]
+            alike = self._by_subscription_set[before.subscription_set]
             del alike[member]
             if not alike:
-                del self._by_wishes[before.wishes]
+                del self._by_subscription_set[before.subscription_set]
 
     def _drop_unwanted(self) -> None:
         for topic in [t for t in self.table if not any(t in m.expressions for m in self._members.values())]:
@@ -140,17 +146,19 @@ def _member(client_id: str, data: Iterable[SubscriptionData]) -> _Member:
     data = list(data)
     # The group's retry topic is not compared: members in clustering have it, members in broadcasting do not.
     compared = [one for one in data if not one.topic.startswith(RETRY_PREFIX)]
-    wishes = frozenset((one.topic, one.expression_type or TAG, _asked(one)) for one in compared)
-    return _Member(client_id, wishes, {one.topic: one.sub_string for one in data})
+    subscription_set = frozenset(
+        (one.topic, one.expression_type or TAG, _comparable_expression(one)) for one in compared
+    )
+    return _Member(client_id, subscription_set, {one.topic: one.sub_string for one in data})
 
 
-def _asked(data: SubscriptionData) -> object:
+def _comparable_expression(data: SubscriptionData) -> object:
     """A subscription's expression for comparisons: the order of its tags does not count."""
     return frozenset(data.tags_set) if data.tags_set else data.sub_string
 
 
 def _differences(one: _Member, other: _Member) -> list[Conflict]:
-    topics = sorted({topic for topic, _, _ in one.wishes ^ other.wishes})
+    topics = sorted({topic for topic, _, _ in one.subscription_set ^ other.subscription_set})
     return [
         Conflict(
             topic, one.client_id, one.expressions.get(topic), other.client_id, other.expressions.get(topic)
@@ -159,5 +167,5 @@ def _differences(one: _Member, other: _Member) -> list[Conflict]:
     ]
 
 
-def _says(expression: str | None) -> str:
+def _subscription_text(expression: str | None) -> str:
     return "does not subscribe" if expression is None else f"wants {expression!r}"

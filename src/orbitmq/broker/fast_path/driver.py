@@ -93,7 +93,7 @@ class FastPath:
         self._config = config
         self._host = host
         self._resume = resume
-        self._asks = config.requires_keys
+        self._requires_keys = config.requires_keys
         self._checks_each = config.authentication_strategy != STATEFUL
         self._callers = SignedCallers()
         self._role = role
@@ -122,7 +122,7 @@ class FastPath:
         self._new_month_ms = 0
         self.pulls_missed = 0
         counters.attach(self)
-        offsets.hear_pulls(self._tell_pulls)
+        offsets.set_pull_source(self._pass_on_pulls)
         subscribe = events.subscribe
         subscribe(RoleChanged, lambda _event: self._settings_changed())
         subscribe(SettingsChanged, lambda _event: self._settings_changed())
@@ -177,7 +177,7 @@ class FastPath:
             max_body_bytes=config.body_limit,
             max_pull_count=config.transfer_max_count,
             max_pull_bytes=config.transfer_max_bytes,
-            asks_keys=self._asks,
+            requires_keys=self._requires_keys,
         )
 
     def _settings_changed(self) -> None:
@@ -195,7 +195,7 @@ class FastPath:
 
     def _replace_frames(self) -> None:
         """Make new frames. No response is lost: responses are taken within the call that made them."""
-        self._tell_pulls()
+        self._pass_on_pulls()
         self._earlier_in, self._earlier_out = self.messages_in, self.messages_out
         self._earlier_found = self.pulls_found
         self._fixed = self._fixed_settings()
@@ -230,7 +230,7 @@ class FastPath:
         if self._offsets.has_any_reset(group, topic):
             return  # the ordinary handler must still answer pulls of the group's other queues
         self._refresh()
-        self._tell_pulls()  # the row may be reused by another pull
+        self._pass_on_pulls()  # the row may be reused by another pull
         number = self._frames.topics.row_of(topic.encode())
         group_config = self._groups.find(group)
         topic_config = self._topics.get(topic)
@@ -251,7 +251,7 @@ class FastPath:
             )
         )
         if event.tags is not None and not event.filter.passes_all:
-            self._frames.pulls.know_expression(event.tags.encode(), event.filter.codes, event.filter.count)
+            self._frames.pulls.add_expression(event.tags.encode(), event.filter.codes, event.filter.count)
 
     def permit(self, connection: ServerConnection, sender: Sender, command: Command) -> None:
         """Let the fast path take further requests like this one from its user: the gate has let it pass."""
@@ -345,7 +345,7 @@ class FastPath:
         if not born:
             born = connection.born = pack_host(connection.remote)
         frames = self._frames
-        if self._asks:
+        if self._requires_keys:
             self._set_caller(connection, connection.caller)
             frames.keys.signed = frames.keys.certified or (self._checks_each and not connection.secured)
         frames.sends.holds = durability.holds
@@ -402,7 +402,7 @@ class FastPath:
         frames = self._frames
         connection = waiter.connection
         born = connection.born
-        if self._asks:
+        if self._requires_keys:
             # The signature was checked when the pull arrived.
             self._set_caller(connection, waiter.caller)
             frames.keys.signed = False
@@ -443,9 +443,9 @@ class FastPath:
         if left & layout.LEFT_RECORDS:
             store.schedule()
         if left & layout.LEFT_COMMITS:
-            self._tell_pulls()
+            self._pass_on_pulls()
 
-    def _tell_pulls(self) -> None:
+    def _pass_on_pulls(self) -> None:
         """Pass on the notes of pulls: the offsets that they commit, where they began and ended."""
         offsets = self._offsets
         keys = self._permits.keys

@@ -65,7 +65,7 @@ class FastFrames:
         texts: constant parts of responses and properties.
         max_body_bytes: larger bodies are left to the ordinary handler, which refuses them.
         max_pull_count: most messages in one pull response; ``max_pull_bytes`` likewise.
-        asks_keys: whether the broker requires keys.
+        requires_keys: whether the broker requires keys.
 
     Attributes:
         sends, pulls: the two halves, with their results for the caller.
@@ -86,11 +86,11 @@ class FastFrames:
         max_body_bytes: int,
         max_pull_count: int,
         max_pull_bytes: int,
-        asks_keys: bool,
+        requires_keys: bool,
     ) -> None:
         self.scan = HeaderScan()
         fields = Fields(self.scan)
-        self.keys = FrameKeys(fields, asks_keys)
+        self.keys = FrameKeys(fields, requires_keys)
         self.topics = NameTable(layout.T_WIDTH)
         self.now = Responses(texts, NOW_BYTES)
         self.sends = Sends(

@@ -24,7 +24,7 @@ cdef class FrameKeys:
     cdef Fields fields
     cdef HeaderScan scan
     cdef int64_t[::1] slots, order
-    cdef readonly bint asks
+    cdef readonly bint requires_keys
     cdef public SignedCaller caller
     cdef public bint signed, certified
     cdef public object chunk

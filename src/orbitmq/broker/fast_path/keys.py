@@ -91,7 +91,7 @@ class FrameKeys:
 
     Args:
         fields: the fields of the current request.
-        asks: whether the broker requires keys; everything else is used only then.
+        requires_keys: whether the broker requires keys; everything else is used only then.
 
     Attributes:
         caller: the caller of the current chunk's requests; NOBODY: they all go to the gate.
@@ -101,11 +101,11 @@ class FrameKeys:
         chunk: the buffer with the frames, while signatures are checked.
     """
 
-    def __init__(self, fields: Fields, asks: bool) -> None:
+    def __init__(self, fields: Fields, requires_keys: bool) -> None:
         self.fields = fields
         self.scan = self.fields.scan
         self.slots = self.fields.slots
-        self.asks = asks
+        self.requires_keys = requires_keys
         self.caller = NOBODY
         self.signed = False
         self.certified = False

@@ -141,7 +141,7 @@ class Pulls:
         self.found_lite = 0
         self.messages = 0
 
-    def know_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
+    def add_expression(self, text: bytes, codes: Sequence[int], count: int) -> None:
         """Let requests bring this expression of tags from now on; ``codes`` as in a MessageFilter."""
         if self.expressions.row_of(text) >= 0:
             return
@@ -185,7 +185,7 @@ class Pulls:
             codes_count = self.expressions.get(expression, X_CODES_COUNT)
         elif codes_count == NO_SUBSCRIPTION or sub_version > self.permitted.get(pull, G_VERSION):
             return ORDINARY
-        if self.keys.asks and not self.keys.let_pull(buf, end, pull):
+        if self.keys.requires_keys and not self.keys.let_pull(buf, end, pull):
             return ORDINARY
         slot = self.topics.numbers[self.topics.get(topic, T_SLOTS_AT) + queue_id]
         return self._read(buf, pull, expression, queue_id, sys_flag, slot, codes_count)

@@ -151,7 +151,7 @@ class Sends:
             i = self.props.load(buf, self.scan.starts[i], self.scan.lengths[i], self.scan.escaped[i] != 0)
         if i == 0:
             return ORDINARY
-        if self.keys.asks and not self.keys.let_send(
+        if self.keys.requires_keys and not self.keys.let_send(
             buf, end, topic, SEND if code == SEND_MESSAGE else SEND_V2
         ):
             return ORDINARY

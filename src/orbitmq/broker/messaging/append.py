@@ -149,7 +149,7 @@ class MessageAppend:
         Raises:
             StoreClosedError: as :meth:`stored`.
         """
-        self._durability.tell(result.end_offset, then, argument, late, lost)
+        self._durability.release_or_queue(result.end_offset, then, argument, late, lost)
 
     async def settled(self, result: PutResult) -> PutStatus:
         """Return when the message is as safe as promised to a sender that waits.

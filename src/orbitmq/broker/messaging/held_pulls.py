@@ -55,7 +55,7 @@ class LongPolling(Waiting[tuple[str, int], PullWaiter]):
         self._watch(topic, queue_id)
         return True
 
-    def nobody_waits(self, key: tuple[str, int]) -> None:
+    def on_last_removed(self, key: tuple[str, int]) -> None:
         topic, queue_id = key
         queues = self._by_topic[topic]
         del queues[queue_id]

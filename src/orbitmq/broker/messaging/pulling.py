@@ -188,7 +188,7 @@ class Pulling:
         if moved is not None:
             return moved
         self._offsets.note_pull_start(request.group, request.topic, request.queue_id, request.offset)
-        status, result = self._look(request, request.offset, filter)
+        status, result = self._read(request, request.offset, filter)
         suspend_ms = self._suspend_ms(request, status, result)
         if suspend_ms is not None and client is not None:
             self._hold(_HeldPull(self, request, group, filter, client), suspend_ms)
@@ -234,7 +234,7 @@ class Pulling:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def _look(self, request: PullRequest, offset: int, filter: MessageFilter) -> tuple[PullStatus, GetResult]:
+    def _read(self, request: PullRequest, offset: int, filter: MessageFilter) -> tuple[PullStatus, GetResult]:
         """Read once from the store."""
         config = self._config
         max_bytes = request.max_bytes
@@ -252,7 +252,7 @@ class Pulling:
         if status is None:  # there is no message at all in the queue
             status = PullStatus.NO_NEW_MSG if offset == 0 else PullStatus.OFFSET_ILLEGAL
         if status is PullStatus.OFFSET_ILLEGAL and not self._corrects:
-            status = self._left_as_it_is(request, offset, result)
+            status = self._uncorrected_status(request, offset, result)
         return status, result
 
     @property
@@ -260,7 +260,7 @@ class Pulling:
         """Whether this broker has whole queues, so that it may correct consumers' offsets."""
         return self._role.takes_messages or self._config.offset_check_in_slave
 
-    def _left_as_it_is(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
+    def _uncorrected_status(self, request: PullRequest, offset: int, result: GetResult) -> PullStatus:
         """The status for an offset outside of a slave's part of the queue: the consumer's offset is not
         corrected (row MO-12)."""
         result.next_offset = offset
@@ -278,7 +278,7 @@ class Pulling:
         return self._offsets.has_reset(request.group, request.topic, request.queue_id)
 
     @property
-    def _tells_resets(self) -> bool:
+    def _answers_with_resets(self) -> bool:
         """Whether this broker answers pulls with pending resets.
 
         A slave leaves that to its master: a reset that the slave delivers would stay pending at the master,
@@ -286,9 +286,9 @@ class Pulling:
         """
         return self._role.takes_messages or self._role.leads
 
-    def _told_elsewhere(self, request: PullRequest) -> bool:
+    def _only_master_may_reset(self, request: PullRequest) -> bool:
         """Whether the group has a pending reset that only the master may answer with."""
-        return not self._tells_resets and self._has_reset(request)
+        return not self._answers_with_resets and self._has_reset(request)
 
     def _suspend_ms(self, request: PullRequest, status: PullStatus, result: GetResult) -> int | None:
         """How long a pull without a message waits; ``None``: it is answered at once."""
@@ -296,7 +296,7 @@ class Pulling:
             return None
         nothing = status is PullStatus.NO_NEW_MSG
         behind = result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
-        if behind or (nothing and self._told_elsewhere(request)):
+        if behind or (nothing and self._only_master_may_reset(request)):
             # An answer at once would make the consumer pull here again and again while there is no master.
             return min(request.suspend_ms, TO_MASTER_MS)
         return request.suspend_ms if nothing else None
@@ -305,12 +305,12 @@ class Pulling:
         self, request: PullRequest, group: SubscriptionGroupConfig, filter: MessageFilter
     ) -> Pulled | None:
         """The answer to a group that an administrator has moved since its last pull."""
-        if not self._tells_resets:
+        if not self._answers_with_resets:
             return None
-        reset = self._offsets.tell_reset(request.group, request.topic, request.queue_id, request.offset)
+        reset = self._offsets.reset_for_pull(request.group, request.topic, request.queue_id, request.offset)
         if reset is None:
             return None
-        _, result = self._look(request, reset, filter)
+        _, result = self._read(request, reset, filter)
         result.next_offset = reset
         moved = self._pulled(request, group, PullStatus.OFFSET_ILLEGAL, result, "OFFSET_RESET")
         # The pull that confirms the reset has to come to this broker.
@@ -348,7 +348,7 @@ class Pulling:
     def _suggested(self, request: PullRequest, group: SubscriptionGroupConfig, result: GetResult) -> int:
         """The broker to pull from next: a slave, for messages that are no longer in memory (row MO-11)."""
         config = self._config
-        if not config.slave_read_enable or self._told_elsewhere(request):
+        if not config.slave_read_enable or self._only_master_may_reset(request):
             return reserved.MASTER_ID
         if result.count:
             entry = self._store.entry(request.topic, request.queue_id, result.next_offset - 1)
@@ -378,14 +378,14 @@ class Pulling:
                 RemotingError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.topic}] was deleted")
             )
             return True
-        if self._told_elsewhere(request):
+        if self._only_master_may_reset(request):
             self.expire(held)  # so that the consumer is sent to the master now
             return True
         moved = self._moved(request, held.group, held.filter)
         if moved is not None:
             held.client.answer(moved)
             return True
-        status, result = self._look(request, held.offset, held.filter)
+        status, result = self._read(request, held.offset, held.filter)
         if status is PullStatus.NO_NEW_MSG or (
             result.status is GetStatus.OFFSET_TOO_SMALL and not self._corrects
         ):
@@ -401,7 +401,7 @@ class Pulling:
         if held.request.topic not in self._topics:
             self.wake(held)
             return
-        status, result = self._look(held.request, held.offset, held.filter)
+        status, result = self._read(held.request, held.offset, held.filter)
         if status is PullStatus.NO_NEW_MSG and held.offset > held.request.offset:
             status = PullStatus.NO_MATCHED_MSG
             result.next_offset = held.offset

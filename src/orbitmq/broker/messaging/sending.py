@@ -20,7 +20,7 @@ from orbitmq.broker.metadata.access import MetadataAccess
 from orbitmq.broker.metadata.topics import TopicConfigs
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.statistics import Counters
-from orbitmq.broker.timers.forms import asks_for_timer
+from orbitmq.broker.timers.forms import requests_timer
 from orbitmq.message import property_names, reserved, sysflag
 from orbitmq.message.batch import BatchItem, iter_batch
 from orbitmq.message.errors import MessageFormatError
@@ -400,7 +400,7 @@ class Sending:
         origin: Origin, request: SendRequest, queue_id: int, sys_flag: int, item: BatchItem
     ) -> NewMessage:
         properties = decode_properties(item.properties)
-        if asks_for_timer(properties):
+        if requests_timer(properties):
             asked = sorted(property_names.TIMER_PROPERTIES & properties.keys())
             raise RemotingError(
                 ResponseCode.MESSAGE_ILLEGAL,

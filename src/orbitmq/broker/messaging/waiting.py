@@ -51,13 +51,13 @@ class Held(Generic[K, W]):
 
     Attributes:
         ends: the slot of its deadline.
-        looks: the slot in which :meth:`Waiting.look` is called for it; -1: none.
+        retry_slot: the slot in which :meth:`Waiting.retry` is called for it; -1: none.
     """
 
     waiter: W
     key: K
     ends: int
-    looks: int = -1
+    retry_slot: int = -1
 
 
 class Waiting(Component, Generic[K, W]):
@@ -100,18 +100,18 @@ class Waiting(Component, Generic[K, W]):
         self._count += 1
         self._note(ends, held)
 
-    def look_in(self, key: K, waiter: W, wait_ms: int) -> None:
-        """Call :meth:`look` for a waiter after ``wait_ms``, if it still waits. The last call counts."""
+    def retry_in(self, key: K, waiter: W, wait_ms: int) -> None:
+        """Call :meth:`retry` for a waiter after ``wait_ms``, if it still waits. The last call counts."""
         held = self._held.get(key, {}).get(waiter)
         if held is None:
             return
-        looks = self._slot(max(0, wait_ms))
-        if looks != held.looks:
-            self._forget(held.looks, held)
-            held.looks = -1
-            if looks < held.ends:
-                held.looks = looks
-                self._note(looks, held)
+        retry_slot = self._slot(max(0, wait_ms))
+        if retry_slot != held.retry_slot:
+            self._forget(held.retry_slot, held)
+            held.retry_slot = -1
+            if retry_slot < held.ends:
+                held.retry_slot = retry_slot
+                self._note(retry_slot, held)
 
     def at(self, key: K) -> list[Held[K, W]]:
         """The requests that wait for ``key``, the oldest first."""
@@ -138,11 +138,11 @@ class Waiting(Component, Generic[K, W]):
         del known[held.waiter]
         self._count -= 1
         self._forget(held.ends, held)
-        if held.looks >= 0:
-            self._forget(held.looks, held)
+        if held.retry_slot >= 0:
+            self._forget(held.retry_slot, held)
         if not known:
             del self._held[held.key]
-            self.nobody_waits(held.key)
+            self.on_last_removed(held.key)
 
     def expire(self, held: Held[K, W]) -> None:
         """Answer that no message arrived, if the request still waits."""
@@ -172,10 +172,10 @@ class Waiting(Component, Generic[K, W]):
 
     # -- for subclasses --------------------------------------------------------------------------------
 
-    def look(self, held: Held[K, W]) -> None:
-        """Called for a request at the time that :meth:`look_in` has set."""
+    def retry(self, held: Held[K, W]) -> None:
+        """Called for a request at the time that :meth:`retry_in` has set."""
 
-    def nobody_waits(self, key: K) -> None:
+    def on_last_removed(self, key: K) -> None:
         """Called when the last request that waited for ``key`` was removed."""
 
     # -- time ------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Waiting(Component, Generic[K, W]):
         return max(0.001, self._order[0] * SLOT_MS / 1000 - self._clock.monotonic())
 
     def tick(self) -> None:
-        """Answer the requests whose deadline has passed, and call :meth:`look` for those that are due for
+        """Answer the requests whose deadline has passed, and call :meth:`retry` for those that are due for
         it."""
         now = self._now() // SLOT_MS
         while self._order and self._order[0] <= now:
@@ -226,11 +226,11 @@ class Waiting(Component, Generic[K, W]):
                 elif held.ends <= slot:
                     self.expire(held)
                 elif self.waits(held):
-                    held.looks = -1
-                    self._look_now(held)
+                    held.retry_slot = -1
+                    self._retry_now(held)
 
-    def _look_now(self, held: Held[K, W]) -> None:
+    def _retry_now(self, held: Held[K, W]) -> None:
         try:
-            self.look(held)
+            self.retry(held)
         except Exception:
             log.exception("%s: a request could not look for messages", self.name)

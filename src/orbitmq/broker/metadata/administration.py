@@ -9,7 +9,7 @@ from orbitmq.broker import names
 from orbitmq.broker.change_feed import GROUPS, OFFSETS, TOPICS
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.access import MetadataAccess
-from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, tell_not_acted_on
+from orbitmq.broker.metadata.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, log_not_acted_on
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.topics import MAX_QUEUES, TopicConfigs
@@ -71,7 +71,7 @@ class TopicAdministration:
         if not 0 <= config.perm <= 15:
             raise RemotingError(ResponseCode.INVALID_PARAMETER, f"perm {config.perm}: expected 0 to 15")
         attributes = self._topics.attributes_after(config)
-        tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {config.topic_name}", attributes)
+        log_not_acted_on(TOPIC_ATTRIBUTES, f"topic {config.topic_name}", attributes)
 
     def _check_not_system(self, topic: str) -> None:
         if self._config.validate_system_topic and self._topics.is_system(topic):
@@ -118,7 +118,7 @@ class GroupAdministration:
         for config in configs:
             names.check_group(config.group_name)
             attributes = self._groups.attributes_after(config)
-            tell_not_acted_on(GROUP_ATTRIBUTES, f"group {config.group_name}", attributes)
+            log_not_acted_on(GROUP_ATTRIBUTES, f"group {config.group_name}", attributes)
         for config in configs:
             self._groups.update(config)
         await self._metadata.save(GROUPS)

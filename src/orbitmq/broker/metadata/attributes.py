@@ -168,7 +168,7 @@ def not_acted_on(known: Mapping[str, Attribute], attributes: Mapping[str, str]) 
     return [f"{key}={value}" for key, value in attributes.items() if key in known and known[key].idle(value)]
 
 
-def tell_not_acted_on(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
+def log_not_acted_on(known: Mapping[str, Attribute], of: str, attributes: Mapping[str, str]) -> None:
     """Log the attributes of :func:`not_acted_on`."""
     if idle := not_acted_on(known, attributes):
         log.warning("%s: %s is kept, and not acted on here", of, ", ".join(idle))

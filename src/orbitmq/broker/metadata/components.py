@@ -22,7 +22,7 @@ from orbitmq.broker.change_feed import (
 )
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.events import Events, ResetHeard, UntoldChanged
+from orbitmq.broker.events import Events, ResetDone, SlaveLagChanged
 from orbitmq.broker.metadata.groups import SubscriptionGroups
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
 from orbitmq.broker.metadata.table_files import Persistence
@@ -108,8 +108,8 @@ class KeptAtOnce(Component):
     def __init__(self, events: Events, persistence: Persistence) -> None:
         self._persistence = persistence
         self._wanted = asyncio.Event()
-        events.subscribe(ResetHeard, lambda _event: self._wanted.set())
-        events.subscribe(UntoldChanged, lambda _event: self._wanted.set())
+        events.subscribe(ResetDone, lambda _event: self._wanted.set())
+        events.subscribe(SlaveLagChanged, lambda _event: self._wanted.set())
 
     async def start(self) -> None:
         self._spawn(self._keep(), "keep them")

@@ -75,10 +75,10 @@ class ConfigTable(ABC, Generic[C]):
     def _changed(self, name: str, config: C | None) -> None:
         self.touch()
         self._feed.changed(self._name, name, config)
-        self._tell(name, config)
+        self._publish_change(name, config)
 
     @abstractmethod
-    def _tell(self, name: str, config: C | None) -> None:
+    def _publish_change(self, name: str, config: C | None) -> None:
         """Publish the event of a change."""
 
     def _apply(self, name: str, plain: dict[str, Any] | None) -> None:

@@ -38,7 +38,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in reserved.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
 
-    def _tell(self, name: str, config: SubscriptionGroupConfig | None) -> None:
+    def _publish_change(self, name: str, config: SubscriptionGroupConfig | None) -> None:
         self._events.publish(GroupChanged(name, config))
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class SubscriptionGroups(ConfigTable[SubscriptionGroupConfig]):
             del self._forbidden[group]
         self.touch()
         self._feed.changed(FORBIDDEN, f"{group}{_SEPARATOR}{topic}", value or None)
-        self._tell(group, self._table.get(group))
+        self._publish_change(group, self._table.get(group))
 
     def _forbidden_items(self) -> list[tuple[str, int]]:
         return [

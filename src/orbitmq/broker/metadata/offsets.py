@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from orbitmq.broker.change_feed import OFFSETS, RESETS, ChangeFeed, FedTable
-from orbitmq.broker.events import Events, OffsetsReset, ResetHeard
+from orbitmq.broker.events import Events, OffsetsReset, ResetDone
 from orbitmq.broker.metadata.pretty import body_text, file_text, pretty_value, quoted
 from orbitmq.message.reserved import RETRY_PREFIX
 from orbitmq.runtime.seam import Clock
@@ -19,10 +19,10 @@ from orbitmq.wire.bodies.topic import DataVersion
 
 SEPARATOR = "@"
 # How many pulls are answered with a reset that no pull follows: some clients choose their offsets themselves.
-MOST_TOLD = 5
+MAX_RESET_ANSWERS = 5
 
 
-class Dealt(Protocol):
+class DealtQueue(Protocol):
     """A queue that the broker deals out to a group (pop).
 
     Attributes:
@@ -53,7 +53,7 @@ class ConsumerOffsets:
         self.pairs_version = 0
         self._table: dict[str, dict[int, int]] = {}
         # By topic, group and queue id, see :meth:`deal`.
-        self._dealt: Mapping[tuple[str, str, int], Dealt] = {}
+        self._dealt: Mapping[tuple[str, str, int], DealtQueue] = {}
         self._move: Callable[[str, str, int, int], object] = self.keep
         self._pulled: dict[str, dict[int, int]] = {}
         self._pull_starts: dict[str, dict[int, int]] = {}
@@ -61,10 +61,10 @@ class ConsumerOffsets:
         # Each ``topic@group`` that has moved since the last :meth:`take_moved`; None: it was never called.
         self._moved: set[str] | None = None
         # Called before pulls are read: passes on the pulls that the fast path has noted so far.
-        self._hear: Callable[[], None] = lambda: None
+        self._collect_pulls: Callable[[], None] = lambda: None
         self._resets: dict[str, dict[int, int]] = {}
         # How often each pending reset was sent without being followed, by ``topic@group`` and queue id.
-        self._told: dict[tuple[str, int], int] = {}
+        self._reset_answers: dict[tuple[str, int], int] = {}
         # Pairs that may be in one of the tables, so that no table has to be searched.
         self._groups_by_topic: dict[str, set[str]] = {}
         self._topics_by_group: dict[str, set[str]] = {}
@@ -117,7 +117,7 @@ class ConsumerOffsets:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group's last pull ended, else the offset of :meth:`query`."""
-        self._hear()
+        self._collect_pulls()
         queues = self._pulled.get(_key(topic, group))
         if queues is not None and queue_id in queues:
             return queues[queue_id]
@@ -125,17 +125,17 @@ class ConsumerOffsets:
 
     def pulls(self) -> Mapping[str, dict[int, int]]:
         """Where the pulls since the start ended, by ``topic@group`` and queue id; not a copy."""
-        self._hear()
+        self._collect_pulls()
         return self._pulled
 
     def pull_starts(self) -> Mapping[str, dict[int, int]]:
         """Where the first pulls since the start began, like :meth:`pulls`; not all are known."""
-        self._hear()
+        self._collect_pulls()
         return self._pull_starts
 
     def take_pulled(self) -> set[str]:
         """Each ``topic@group`` for which pulls were noted or forgotten since the last call."""
-        self._hear()
+        self._collect_pulls()
         lately, self._pulled_lately = self._pulled_lately, set()
         return lately
 
@@ -146,7 +146,7 @@ class ConsumerOffsets:
             None at the first call: nothing was recorded before it. Queues from which messages are popped may
             change without being listed.
         """
-        self._hear()
+        self._collect_pulls()
         moved, self._moved = self._moved, set()
         return moved
 
@@ -198,14 +198,14 @@ class ConsumerOffsets:
         }
         return {**dealt, **(found or {})}
 
-    def dealt(self) -> Mapping[tuple[str, str, int], Dealt]:
+    def dealt(self) -> Mapping[tuple[str, str, int], DealtQueue]:
         """The queues that are dealt out, by topic, group and queue id; not a copy."""
         return self._dealt
 
     # -- changing --------------------------------------------------------------------------------------
 
     def deal(
-        self, dealt: Mapping[tuple[str, str, int], Dealt], move: Callable[[str, str, int, int], object]
+        self, dealt: Mapping[tuple[str, str, int], DealtQueue], move: Callable[[str, str, int, int], object]
     ) -> None:
         """Note the queues that are dealt out; they may change.
 
@@ -248,13 +248,13 @@ class ConsumerOffsets:
             for queue_id, offset in queues.items()
         ]
 
-    def hear_pulls(self, source: Callable[[], None]) -> None:
+    def set_pull_source(self, source: Callable[[], None]) -> None:
         """Call ``source`` before pulls are read; it passes pulls that it noted to :meth:`note_late_pull`."""
-        self._hear = source
+        self._collect_pulls = source
 
     def note_pull_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where a group's first pull of a queue began; statistics only, not kept on disk."""
-        self._hear()
+        self._collect_pulls()
         self._note_start(group, topic, queue_id, offset)
 
     def _note_start(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -268,7 +268,7 @@ class ConsumerOffsets:
         self, group: str, topic: str, queue_id: int, next_offset: int, *, started: int | None = None
     ) -> None:
         """Remember where a pull ended, and where the first one ``started``; statistics only, not on disk."""
-        self._hear()
+        self._collect_pulls()
         self.note_late_pull(group, topic, queue_id, next_offset, started)
 
     def note_late_pull(
@@ -296,7 +296,7 @@ class ConsumerOffsets:
     def _pend(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         key = _key(topic, group)
         self._resets.setdefault(key, {})[queue_id] = offset
-        self._told.pop((key, queue_id), None)
+        self._reset_answers.pop((key, queue_id), None)
         self._link(group, topic)
         self._note_moved(key)
         self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", offset)
@@ -305,8 +305,8 @@ class ConsumerOffsets:
         """Whether a reset waits for the group's next pull of any queue of the topic."""
         return _key(topic, group) in self._resets
 
-    def tell_reset(self, group: str, topic: str, queue_id: int, asked: int) -> int | None:
-        """The pending reset that answers a pull for offset ``asked``; ``None``: no reset is pending.
+    def reset_for_pull(self, group: str, topic: str, queue_id: int, pull_offset: int) -> int | None:
+        """The pending reset that answers a pull for offset ``pull_offset``; ``None``: no reset is pending.
 
         The reset stays pending until a pull begins at its offset: an answer can be lost, and its client would
         then continue, and commit, at the old offset.
@@ -315,17 +315,17 @@ class ConsumerOffsets:
         if offset is None:
             return None
         place = _key(topic, group), queue_id
-        told = self._told.get(place, 0)
-        if (told and asked == offset) or told == MOST_TOLD:
+        answers = self._reset_answers.get(place, 0)
+        if (answers and pull_offset == offset) or answers == MAX_RESET_ANSWERS:
             self.take_reset(group, topic, queue_id)
             return None
-        self._told[place] = told + 1
+        self._reset_answers[place] = answers + 1
         return offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Remove the pending reset of a queue; returns its offset, ``None``: no reset is pending."""
         key = _key(topic, group)
-        self._told.pop((key, queue_id), None)
+        self._reset_answers.pop((key, queue_id), None)
         queues = self._resets.get(key)
         if queues is None:
             return None
@@ -335,7 +335,7 @@ class ConsumerOffsets:
         if offset is not None:
             self._note_moved(key)
             self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
-            self._events.publish(ResetHeard())
+            self._events.publish(ResetDone())
         return offset
 
     def drop_group(self, group: str) -> None:
@@ -360,7 +360,7 @@ class ConsumerOffsets:
             del table[key]
 
     def _drop(self, pairs: list[tuple[str, str]]) -> None:
-        self._hear()
+        self._collect_pulls()
         for topic, group in sorted(pairs):
             key = _key(topic, group)
             self._unlink(self._groups_by_topic, topic, group)
@@ -370,7 +370,7 @@ class ConsumerOffsets:
             self._note_moved(key)
             self._pull_starts.pop(key, None)
             for queue_id in self._resets.pop(key, {}):
-                self._told.pop((key, queue_id), None)
+                self._reset_answers.pop((key, queue_id), None)
                 self._feed.changed(RESETS, f"{key}{SEPARATOR}{queue_id}", None)
             self.pairs_version += 1
             for queue_id in self._table.pop(key, {}):

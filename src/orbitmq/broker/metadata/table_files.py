@@ -203,7 +203,7 @@ class Persistence:
         for stored, unsaved, changes in taken:
             stored.on_the_way, stored.folding = {}, {}
             stored.durable = max(stored.durable, changes)
-            self._tell(unsaved)
+            self._publish_saved(unsaved)
 
     async def _frames(self, taken: list[tuple[_File, dict[Key, Any], int]]) -> list[bytes]:
         frames = []
@@ -219,7 +219,7 @@ class Persistence:
         self._files.make_dirs(self._folder)
         self._journal.append(frames)
 
-    def _tell(self, keys: Iterable[Key]) -> None:
+    def _publish_saved(self, keys: Iterable[Key]) -> None:
         by_table: dict[str, list[str]] = {}
         for table, key in keys:
             by_table.setdefault(table, []).append(key)
@@ -301,7 +301,7 @@ class Persistence:
         if stored.durable == stored.changes:
             saved = {**saved, **stored.dirty}
             stored.dirty = {}
-        self._tell(saved)
+        self._publish_saved(saved)
 
     async def _replace(self, stored: _File, sequence: int) -> None:
         """Write a table file that holds the journal's changes up to ``sequence``, and newer ones."""

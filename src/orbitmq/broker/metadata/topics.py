@@ -10,7 +10,7 @@ from typing import Any
 from orbitmq.broker.change_feed import TOPICS, ChangeFeed
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.events import Events, TopicChanged
-from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered, check_obeyed, tell_not_acted_on
+from orbitmq.broker.metadata.attributes import TOPIC_ATTRIBUTES, altered, check_obeyed, log_not_acted_on
 from orbitmq.broker.metadata.config_table import ConfigTable
 from orbitmq.broker.metadata.pretty import body_text, file_text
 from orbitmq.message import reserved
@@ -49,7 +49,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
             self._table[topic.topic_name] = topic
             self._own_system_topics.add(topic.topic_name)
 
-    def _tell(self, name: str, config: TopicConfig | None) -> None:
+    def _publish_change(self, name: str, config: TopicConfig | None) -> None:
         self._events.publish(TopicChanged(name, config))
 
     def _system_topics(self) -> Iterator[TopicConfig]:
@@ -178,7 +178,7 @@ class TopicConfigs(ConfigTable[TopicConfig]):
         """
         known = super().delete(name)
         if not known:
-            self._tell(name, None)
+            self._publish_change(name, None)
         return known
 
     def add_system_topics(self) -> None:
@@ -222,7 +222,7 @@ def _check(topic: str, plain: Mapping[str, Any]) -> None:
     """Check a topic's attributes with ``check_obeyed``; those that have no effect here are only logged."""
     attributes = plain.get("attributes") or {}
     check_obeyed(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
-    tell_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
+    log_not_acted_on(TOPIC_ATTRIBUTES, f"topic {topic}", attributes)
 
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:

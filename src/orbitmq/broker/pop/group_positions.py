@@ -122,7 +122,7 @@ class GroupPositions:
             if committed is not None and committed > queue.next:
                 end = self._store.max_offset(queue.topic, queue.queue_id)
                 queue.next = max(queue.next, min(committed, end))
-            self._in_flight.tell(queue)
+            self._in_flight.report(queue)
 
     def into_bounds(self) -> None:
         """Move back groups that are beyond the end of the log: other messages will be stored there.

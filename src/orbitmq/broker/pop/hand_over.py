@@ -15,7 +15,7 @@ from typing import Any
 
 from orbitmq.broker.change_feed import POPS
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, TableSaved, TablesTold
+from orbitmq.broker.events import Events, TableSaved, TablesReceived
 from orbitmq.broker.messaging.delivery_sink import DeliverySink
 from orbitmq.broker.messaging.stored import record_of
 from orbitmq.broker.metadata.offsets import ConsumerOffsets
@@ -83,10 +83,10 @@ class CheckPoints:
         # The next offset to read of each revive queue.
         self._next: dict[int, int] = {}
         events.on_messages_arrived(self._arrived, topic=self._topic)
-        events.subscribe(TablesTold, self._tables_told)
+        events.subscribe(TablesReceived, self._on_tables_received)
         events.subscribe(TableSaved, self._saved)
 
-    def _tables_told(self, _event: TablesTold) -> None:
+    def _on_tables_received(self, _event: TablesReceived) -> None:
         self._told = True
 
     def _queues(self) -> Iterable[int]:

@@ -15,7 +15,7 @@ from orbitmq.runtime.seam import Clock
 Place: TypeAlias = tuple[str, str, int]
 
 
-class Looked(Enum):
+class RetryResult(Enum):
     """The result of another try of a waiting pop."""
 
     WAITS = auto()
@@ -26,7 +26,7 @@ class Looked(Enum):
 class PopWaiter(HasDeadline, Protocol):
     """A waiting request."""
 
-    def look(self) -> Looked:
+    def retry(self) -> RetryResult:
         """Try again, and answer if there are messages."""
         ...
 
@@ -84,9 +84,9 @@ class HeldPops(Waiting[Place, PopWaiter]):
             self._watch_all(topic, known[place])
         return True
 
-    def look_at(self, place: Place, waiter: PopWaiter, time_ms: int) -> None:
+    def retry_at(self, place: Place, waiter: PopWaiter, time_ms: int) -> None:
         """Let a waiting pop try again at ``time_ms``, when a queue becomes free."""
-        self.look_in(place, waiter, time_ms - self._clock.now_ms())
+        self.retry_in(place, waiter, time_ms - self._clock.now_ms())
 
     def _watch_all(self, topic: str, queues: Iterable[int]) -> None:
         for queue_id in queues:
@@ -94,7 +94,7 @@ class HeldPops(Waiting[Place, PopWaiter]):
                 self._watched.add((topic, queue_id))
                 self._watch(topic, queue_id)
 
-    def nobody_waits(self, key: Place) -> None:
+    def on_last_removed(self, key: Place) -> None:
         for topic in self._topics_of.pop(key, ()):
             del self._topics[topic][key]
             if not self._topics[topic]:
@@ -102,8 +102,8 @@ class HeldPops(Waiting[Place, PopWaiter]):
 
     # -- waking ----------------------------------------------------------------------------------------
 
-    def look(self, held: Held[Place, PopWaiter]) -> None:
-        if held.waiter.look() is not Looked.WAITS:
+    def retry(self, held: Held[Place, PopWaiter]) -> None:
+        if held.waiter.retry() is not RetryResult.WAITS:
             self.drop(held)
 
     def on_arrival(self, topic: str, queue_id: int, _max_offset: int) -> None:
@@ -125,11 +125,11 @@ class HeldPops(Waiting[Place, PopWaiter]):
             if held.waiter.gone:
                 self.drop(held)
                 continue
-            looked = held.waiter.look()
-            if looked is Looked.WAITS:
+            result = held.waiter.retry()
+            if result is RetryResult.WAITS:
                 return
             self.drop(held)
-            if looked is Looked.ANSWERED:
+            if result is RetryResult.ANSWERED:
                 return
 
     def wake_queue(self, topic: str, group: str, queue_id: int) -> None:

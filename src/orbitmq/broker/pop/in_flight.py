@@ -87,7 +87,7 @@ class PopQueue:
         next: the offset of the next message to pop.
         deliveries: the deliveries with messages in flight.
         in_flight: how many messages are in flight.
-        told: ``next`` when it was last sent to other brokers and the disk; -1: it was never sent.
+        reported: ``next`` when it was last sent to other brokers and the disk; -1: it was never sent.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class PopQueue:
         "key",
         "next",
         "queue_id",
-        "told",
+        "reported",
         "topic",
     )
 
@@ -110,7 +110,7 @@ class PopQueue:
         self.next = 0
         self.deliveries: dict[Receipt, PopDelivery] = {}
         self.in_flight = 0
-        self.told = -1
+        self.reported = -1
         # A heap of (lowest offset, order of entry, delivery); ended deliveries are removed at its top.
         self._lowest: list[tuple[int, int, PopDelivery]] = []
 
@@ -215,13 +215,13 @@ class InFlight:
         self._enter(queue, delivery)
         queue.next = next_offset
         self._changed(queue, delivery)
-        self.tell(queue)
+        self.report(queue)
         return delivery
 
     def skip(self, queue: PopQueue, next_offset: int) -> None:
         """Move on to ``next_offset``: a pop found no message for this group below it."""
         queue.next = next_offset
-        self.tell(queue)
+        self.report(queue)
 
     def acknowledge(self, queue: PopQueue, receipt: Receipt, offsets: Iterable[int]) -> set[int]:
         """Acknowledge messages; returns those that were in flight under this receipt."""
@@ -304,7 +304,7 @@ class InFlight:
     def _add(self, queue: PopQueue, added: PopDelivery) -> None:
         self._enter(queue, added)
         self._changed(queue, added)
-        self.tell(queue)
+        self.report(queue)
 
     def postpone(self, queue: PopQueue, delivery: PopDelivery, offset: int, delay_ms: int) -> None:
         """Let a message that was not handled in time become visible ``delay_ms`` after its deadline."""
@@ -330,7 +330,7 @@ class InFlight:
             self._alive -= 1
         self._changed(queue, delivery)
         if queue.next >= 0:
-            self.tell(queue)
+            self.report(queue)
 
     # -- deadlines -------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class InFlight:
         before, queue.next = queue.next, offset
         # The position is sent first: a broker that gets only this deals some messages out twice, but loses
         # none.
-        self.tell(queue)
+        self.report(queue)
         for delivery in list(queue.deliveries.values()) if offset < before else ():
             self.remove(queue, delivery, {each for each in delivery.left if each >= offset})
 
@@ -422,7 +422,7 @@ class InFlight:
             heapq.heapify(self._due)
         heapq.heappush(self._due, (delivery.due_ms, self._entered, queue, delivery))
 
-    def tell(self, queue: PopQueue) -> None:
+    def report(self, queue: PopQueue) -> None:
         """Report the queue's position to the listener."""
         self._moved(queue)
 

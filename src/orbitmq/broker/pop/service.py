@@ -7,7 +7,7 @@ from typing import Protocol
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.metadata.topics import TopicConfigs
-from orbitmq.broker.pop.held_pops import HeldPops, Looked, Place
+from orbitmq.broker.pop.held_pops import HeldPops, Place, RetryResult
 from orbitmq.broker.pop.ordered import OrderedPops
 from orbitmq.broker.pop.popping import Popping
 from orbitmq.broker.pop.requests import MAX_MESSAGES, Popped, PopRequest
@@ -105,7 +105,7 @@ class Pops:
         waiter = _WaitingPop(self, request, filter, client)
         if not self._held.park(_place(request), waiter, self._sources(request), wait_ms):
             raise PopsFullError
-        self._look_again(request, waiter, popped)
+        self._schedule_retry(request, waiter, popped)
         return None
 
     def _end_repeated(self, request: PopRequest) -> None:
@@ -123,7 +123,7 @@ class Pops:
         if held is not None:
             self._held.drop(held)
 
-    def look(self, waiter: _WaitingPop) -> Looked:
+    def retry(self, waiter: _WaitingPop) -> RetryResult:
         """Let a waiting pop try again."""
         try:
             self._popping.permitted(
@@ -131,22 +131,22 @@ class Pops:
             )
         except RemotingError as error:
             waiter.client.refuse(error)
-            return Looked.ANSWERED_AND_MORE
+            return RetryResult.ANSWERED_AND_MORE
         popped = self._popping.pop(waiter.request, waiter.filter)
         if not popped.count:
-            self._look_again(waiter.request, waiter, popped)
-            return Looked.WAITS
+            self._schedule_retry(waiter.request, waiter, popped)
+            return RetryResult.WAITS
         waiter.client.answer(popped)
-        return Looked.ANSWERED_AND_MORE if popped.rest else Looked.ANSWERED
+        return RetryResult.ANSWERED_AND_MORE if popped.rest else RetryResult.ANSWERED
 
-    def _look_again(self, request: PopRequest, waiter: _WaitingPop, popped: Popped) -> None:
+    def _schedule_retry(self, request: PopRequest, waiter: _WaitingPop, popped: Popped) -> None:
         """Schedule another try of a waiting pop: when a queue becomes free, or at once if messages are left
         to filter."""
         now = self._clock.now_ms()
         if popped.free_at_ms is not None:
-            self._held.look_at(_place(request), waiter, popped.free_at_ms)
+            self._held.retry_at(_place(request), waiter, popped.free_at_ms)
         elif popped.rest and not popped.full:
-            self._held.look_at(_place(request), waiter, now)
+            self._held.retry_at(_place(request), waiter, now)
 
     def _sources(self, request: PopRequest) -> Iterator[tuple[str, list[int]]]:
         config = self._topics.get(request.topic)
@@ -286,8 +286,8 @@ class _WaitingPop:
     def is_of(self, user: str) -> bool:
         return self.client.is_of(user)
 
-    def look(self) -> Looked:
-        return self._pops.look(self)
+    def retry(self) -> RetryResult:
+        return self._pops.retry(self)
 
     def expire(self) -> None:
         self.client.answer(self._pops.nothing(self.request))
@@ -314,11 +314,11 @@ class _WaitingNotice:
     def is_of(self, user: str) -> bool:
         return self._client.is_of(user)
 
-    def look(self) -> Looked:
+    def retry(self) -> RetryResult:
         if not self._pops.any_for(self._request):
-            return Looked.WAITS
+            return RetryResult.WAITS
         self._client.answer(True)
-        return Looked.ANSWERED_AND_MORE
+        return RetryResult.ANSWERED_AND_MORE
 
     def expire(self) -> None:
         self._client.answer(False)

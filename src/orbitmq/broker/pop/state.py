@@ -86,8 +86,8 @@ class PopState:
         if queue.next < 0:
             self._feed.changed(POPS, queue.key, None)
             return
-        if queue.next != queue.told:
-            queue.told = queue.next
+        if queue.next != queue.reported:
+            queue.reported = queue.next
             self._feed.changed(POPS, queue.key, queue.next)
         self._offsets.keep(queue.group, queue.topic, queue.queue_id, queue.floor)
 
@@ -108,7 +108,7 @@ class PopState:
         """Add a delivery of another broker."""
         self.in_flight.restore(queue, delivery)
         self._delivery_changed(queue, delivery)
-        self.in_flight.tell(queue)
+        self.in_flight.report(queue)
 
     # -- changes of another broker, or of an earlier run -------------------------------------------------
 
@@ -155,7 +155,7 @@ class PopState:
         if position is None:
             self.in_flight.forget(queue)
         else:
-            queue.next = queue.told = int(position)
+            queue.next = queue.reported = int(position)
         self._feed.changed(POPS, key, position)
 
     def _apply_delivery(self, key: str, plain: Plain | None) -> None:
@@ -187,7 +187,7 @@ class PopState:
         self.known_marks = list(content.get("marks") or ())
         for key, plain in (content.get("queues") or {}).items():
             queue = self._queue_of(key)
-            queue.next = queue.told = int(plain["next"])
+            queue.next = queue.reported = int(plain["next"])
             for start, pop_time, *rest in plain["deliveries"]:
                 self.in_flight.restore(queue, _delivery(queue, int(start), int(pop_time), rest))
 

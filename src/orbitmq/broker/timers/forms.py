@@ -80,12 +80,12 @@ def topic_hash(topic: str) -> int:
     return java_hash(topic)
 
 
-def asks_for_timer(properties: Mapping[str, str]) -> bool:
+def requests_timer(properties: Mapping[str, str]) -> bool:
     """Whether a message requests delivery at a time (HookUtils.checkIfTimerMessage without delay levels)."""
     return names.TIMER_OUT_MS not in properties and not names.TIMER_PROPERTIES.isdisjoint(properties)
 
 
-def asked_ms(properties: Mapping[str, str], now_ms: int) -> int:
+def requested_ms(properties: Mapping[str, str], now_ms: int) -> int:
     """The delivery time that a message requests, in milliseconds since the epoch.
 
     Raises:
@@ -124,14 +124,14 @@ def timed(
     # A delay level wins over a timer; a half message becomes a timer when its transaction is committed.
     if message.topic in (reserved.SCHEDULE_TOPIC, reserved.TRANS_HALF_TOPIC, reserved.TIMER_TOPIC):
         return message
-    if not asks_for_timer(properties):
+    if not requests_timer(properties):
         return message
     if not config.timer_wheel_enable:
         raise RemotingError(
             ResponseCode.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
-    deliver_ms = asked_ms(properties, now_ms)
+    deliver_ms = requested_ms(properties, now_ms)
     if deliver_ms <= now_ms:
         if names.TIMER_DEL_UNIQKEY in properties:
             raise _illegal(config, "a recall needs a time that is still to come")
@@ -211,7 +211,7 @@ def timer_of(record: Record, properties: Mapping[str, str]) -> Timer | None:
     if names.TIMER_ROLL_TIMES in properties and names.TIMER_DELIVER_MS in properties:
         asked = {names.TIMER_DELIVER_MS: properties[names.TIMER_DELIVER_MS]}
     try:
-        wanted = asked_ms(asked, record.store_timestamp)
+        wanted = requested_ms(asked, record.store_timestamp)
     except (RemotingError, ValueError):
         wanted = latest_ms(out_ms)
     due_ms = min(max(wanted, out_ms + 1), latest_ms(out_ms))

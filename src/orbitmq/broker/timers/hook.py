@@ -23,6 +23,6 @@ class TimerHook:
         Raises:
             RemotingError: as :func:`forms.timed`.
         """
-        if not forms.asks_for_timer(properties):
+        if not forms.requests_timer(properties):
             return message
         return forms.timed(message, properties, self._clock.now_ms(), self._config)

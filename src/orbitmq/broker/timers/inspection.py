@@ -112,6 +112,6 @@ class TimerInspection:
         first = self._timers.pending.first
         if first is None or due_of(first) >= now:
             return None
-        found = self._timers.look_at(first)
+        found = self._timers.message_of(first)
         topic, unique_id = ("", "") if found is None else (found.topic, found.unique_id)
         return LateTimer(topic, unique_id, due_of(first))

@@ -28,7 +28,7 @@ class ProgressTable:
     """The progress of this broker, joined with that of a broker that delivers in its place.
 
     Attributes:
-        told: whether another broker has sent its deliveries since this was set to ``False``.
+        received: whether another broker has sent its deliveries since this was set to ``False``.
     """
 
     def __init__(self, runtime: Runtime, config: BrokerConfig, store: MessageStore, feed: ChangeFeed) -> None:
@@ -39,7 +39,7 @@ class ProgressTable:
         self._saved = TimerProgress()
         # The file is read at the first use of the progress, not with the tables: reading it needs the queues.
         self._file_is_known = True
-        self.told = False
+        self.received = False
         self._version = DataVersion(state_version=0, timestamp=runtime.clock.now_ms(), counter=0)
         feed.register(
             TIMERS,
@@ -166,12 +166,12 @@ class ProgressTable:
         """Join this broker's progress with that of another broker, which delivers or has delivered."""
         if value is None:
             return
-        own, told = self.saved, TimerProgress.from_plain(value)
-        if own.before >= 0 or told.before >= 0:
+        own, received = self.saved, TimerProgress.from_plain(value)
+        if own.before >= 0 or received.before >= 0:
             # A RocketMQ broker sends no place in the log: it is looked up if there is one to compare.
-            own, told = (self._within(one, self._store.end) for one in (own, told))
-        self.saved = own.joined(told)
-        self.told = True
+            own, received = (self._within(one, self._store.end) for one in (own, received))
+        self.saved = own.joined(received)
+        self.received = True
         self._feed.changed(TIMERS, "progress", self.saved)
 
     def _restore(self, _key: str, value: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ from orbitmq.wire.errors import RemotingError
 log = logging.getLogger(__name__)
 
 # How often to read the wall clock while messages wait: it may be set.
-LOOK_MS = 1000
+PASS_MS = 1000
 # How often the progress moves with the clock while no message is due.
 IDLE_NOTE_MS = 30_000
 # How many slices of the timer topic are read before the search for a recalled message.
@@ -218,7 +218,7 @@ class TimerService(Component):
                 self.pending.rebuild(self._progress)
                 continue
             self._searched = True
-            await woken(self._wake, self._next_look_ms() - self._clock.now_ms())
+            await woken(self._wake, self._next_pass_ms() - self._clock.now_ms())
 
     async def _begin(self) -> None:
         """Find the progress and read waiting messages; deliveries not known to be stored are repeated."""
@@ -228,8 +228,8 @@ class TimerService(Component):
         self._snapshot = None
         self._last = -1
         self._progress = self.written.saved = self.written.load()
-        self.written.told = False
-        await self._know_what_waits()
+        self.written.received = False
+        await self._load_pending()
         if self._unknown:
             # Without a waiting message none can be delivered twice, and the search would be long.
             waits = self.pending.next_ms() is not None or self.pending.behind
@@ -239,7 +239,7 @@ class TimerService(Component):
         self._store.watch(TOPIC, 0)
         self._ready = True
 
-    async def _know_what_waits(self) -> None:
+    async def _load_pending(self) -> None:
         """Continue with the timers read as a slave, or read the timer log."""
         try:
             if self.pending.is_current:
@@ -257,11 +257,11 @@ class TimerService(Component):
 
     async def _pass(self) -> None:
         """Read the timers that have arrived by now, then deliver those that are due."""
-        if self.written.told:
+        if self.written.received:
             # A broker that acted may send its deliveries while this master serves: they must not be
             # overwritten.
             self._progress = self._progress.joined(self.written.saved)
-            self._snapshot, self.written.told = None, False
+            self._snapshot, self.written.received = None, False
         if await self._take_arrived():
             now = self._clock.now_ms()
             await self._slowly(self.pending.load(now))
@@ -288,7 +288,7 @@ class TimerService(Component):
         """Deliver due messages in order; all slots that have begun by ``now`` are loaded."""
         last: PendingDelivery | None = None
         turn = 0
-        self._look_at_clock(now)
+        self._check_clock(now)
         while (first := self.pending.first) is not None and due_of(first) <= now >= self._retry_at_ms:
             if self._unsettled.full:
                 self._retry_at_ms = now + SETTLE_MS
@@ -307,7 +307,7 @@ class TimerService(Component):
                 await self._pauses.for_disk(last)
         await self._pauses.for_disk(last)
 
-    def _look_at_clock(self, now: int) -> None:
+    def _check_clock(self, now: int) -> None:
         """Begin a new mark if the clock was set back, so that no message is lost or repeated."""
         if now < due_of(self._progress.done):
             log.warning("the clock went back by %d ms", due_of(self._progress.done) - now)
@@ -364,12 +364,12 @@ class TimerService(Component):
             return True
         return not self._sink.own and self.pending.find(timer, self._progress) is Found.RECALLED
 
-    def _next_look_ms(self) -> int:
+    def _next_pass_ms(self) -> int:
         now = self._clock.now_ms()
         times = [now + 3_600_000]
         due = self.pending.next_ms()
         if due is not None:
-            times += [max(due, self._retry_at_ms), now + LOOK_MS]
+            times += [max(due, self._retry_at_ms), now + PASS_MS]
         if self.pending.behind:
             times.append(self._retry_at_ms)
         if self._unsettled or self._progress != self.written.saved:
@@ -467,6 +467,6 @@ class TimerService(Component):
             log.error("a timer message cannot be looked for: %s", error)
             return Found.UNKNOWN
 
-    def look_at(self, waiting: int) -> forms.Timer | None:
+    def message_of(self, waiting: int) -> forms.Timer | None:
         """The message of a mark."""
         return self.pending.timer_at(place_of(waiting))

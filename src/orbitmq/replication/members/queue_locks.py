@@ -14,7 +14,7 @@ from orbitmq.broker.change_feed import LOCKS
 from orbitmq.broker.clients.queue_locks import QueueLocks
 from orbitmq.broker.component import Component
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.events import Events, TablesTold
+from orbitmq.broker.events import Events, TablesReceived
 from orbitmq.broker.handlers.base import Handler, HandlerFamily
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState
 from orbitmq.message.model import MessageQueue
@@ -90,7 +90,7 @@ class ReplicatedLocks(Component):
         self._has_groups = has_groups
         self._written = written
         self._roles = 0
-        events.subscribe(TablesTold, lambda told: copy.told(all_locks=told.all_locks))
+        events.subscribe(TablesReceived, lambda told: copy.told(all_locks=told.all_locks))
         events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from orbitmq.broker.change_feed import ACTED, SECRET, UNTOLD, USERS, ChangeFeed, FeedEntry
 from orbitmq.broker.component import Component, Table
-from orbitmq.broker.events import Events, ResetHeard, TablesTold
+from orbitmq.broker.events import Events, ResetDone, TablesReceived
 from orbitmq.broker.role import LEADING, Role, RoleChanged, RoleState, RoleTaken
 from orbitmq.broker.stamps import Age
 from orbitmq.replication.link.peers import PeerLink, Peers
@@ -121,7 +121,7 @@ class StateExchange(Component):
         peers.on_change(self._link_changed)
         events.subscribe(RoleChanged, self._role_changed)
         events.subscribe(RoleTaken, self._role_taken)
-        events.subscribe(ResetHeard, self._reset_heard)
+        events.subscribe(ResetDone, self._on_reset_done)
         feed.subscribe(self._changed)
 
     def tables(self) -> Sequence[Table]:
@@ -213,7 +213,7 @@ class StateExchange(Component):
             for inbox in self._inboxes.values():
                 inbox.changed_here(table, key)
 
-    def _reset_heard(self, _event: ResetHeard) -> None:
+    def _on_reset_done(self, _event: ResetDone) -> None:
         """Note that all followers lack the change: if this broker was killed now, they would undo it."""
         if self._role.takes_messages:
             for link in self._telling.followers:
@@ -316,7 +316,7 @@ class StateExchange(Component):
             self._durable.owes_progress |= not link.is_master
             self._apply(self._accepts.with_our_version(link, action))
             return
-        self._events.publish(TablesTold(action.locks_in_s == 0))
+        self._events.publish(TablesReceived(action.locks_in_s == 0))
         self._unsynced.heard()
         self._later.told_all(link, action)
         if not action.asked:

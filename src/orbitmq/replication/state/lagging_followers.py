@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from orbitmq.broker.change_feed import UNTOLD, ChangeFeed, FedTable
-from orbitmq.broker.events import Events, UntoldChanged
+from orbitmq.broker.events import Events, SlaveLagChanged
 from orbitmq.replication.link.peers import PeerLink
 from orbitmq.replication.state.outbox import SendingLink
 
@@ -62,7 +62,7 @@ class LaggingFollowers:
 
     def _tell(self, broker_id: int, untold: bool | None) -> None:
         self._feed.changed(UNTOLD, str(broker_id), untold)
-        self._events.publish(UntoldChanged())
+        self._events.publish(SlaveLagChanged())
 
     def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
         """Note followers that have not acknowledged frames sent before the previous call; returns whether any

@@ -40,9 +40,9 @@ class Flusher:
     """Holds the offsets up to which the log is written and up to which it is on the device.
 
     With ``sync`` the log is safe up to where the device has it, else up to where it is written. A flush
-    starts when a caller waits for written bytes, see :meth:`want`. If the last flush carried more bytes than
-    are written now, the next one waits until the current iteration of the event loop has written its
-    messages: fewer flushes carry more, and the loop works while a flush is under way.
+    starts when a caller waits for written bytes, see :meth:`request_safe`. If the last flush carried more
+    bytes than are written now, the next one waits until the current iteration of the event loop has written
+    its messages: fewer flushes carry more, and the loop works while a flush is under way.
 
     Args:
         segments: gives the files that hold the bytes between two offsets.
@@ -92,7 +92,7 @@ class Flusher:
         """Begin with a log that is written and on the device up to ``offset``."""
         self.written = self.flushed = self.safe = offset
 
-    def want(self, offset: int) -> None:
+    def request_safe(self, offset: int) -> None:
         """Note that a caller waits for the log to be safe up to ``offset``; start a flush if none runs."""
         if offset > self._wanted:
             self._wanted = offset
@@ -105,14 +105,14 @@ class Flusher:
         self.written = written
         if not self.sync:
             self.safe = written
-            self._tell()
+            self._report_safe()
         elif not self._running and self._is_wanted() and self.error is None:
             self._start()
 
     def _is_wanted(self) -> bool:
         return self._wanted > self.flushed or (self._listener is not None and self._listener.waits)
 
-    def _tell(self) -> None:
+    def _report_safe(self) -> None:
         if self._listener is not None:
             self._listener.advance()
         if self._passes:
@@ -139,7 +139,7 @@ class Flusher:
             self.flushed = max(self.flushed, target)
             if self.sync:
                 self.safe = self.flushed
-                self._tell()
+                self._report_safe()
                 if self.flushed < self.written and not self._running and self._is_wanted():
                     self._go_on(carried)
         self._wake()
@@ -229,7 +229,7 @@ class Flusher:
         while self.error is None and self.safe < offset:
             progress: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._passes.append(progress)
-            self.want(offset)
+            self.request_safe(offset)
             await progress
         self.check()
 
