@@ -176,7 +176,7 @@ async def test_a_slave_behind_the_first_file_is_told_off(
     peer.report(100)
     await world.until(lambda: peer.closed)
     (line,) = [r.getMessage() for r in caplog.records if "is cut off" in r.getMessage()]
-    assert f"its log ends at 100, ours begins at {FILE_BYTES}" in line
+    assert f"the slave's log ends at 100, the master's begins at {FILE_BYTES}" in line
     assert "empty its store folder" in line
 
 
@@ -195,7 +195,7 @@ async def test_a_slave_that_is_too_slow_for_the_cleaning_is_cut_off(
     while store(world, MASTER).min_commit_log_offset <= connection.sender.cursor.position:
         store(world, MASTER)._files.remove_first()
     await world.until(lambda: peer.closed)
-    assert any("it was too slow" in record.getMessage() for record in caplog.records)
+    assert any("the slave was too slow" in record.getMessage() for record in caplog.records)
 
 
 async def test_a_follower_of_a_log_that_is_cut_is_cut_off_at_once(
@@ -210,7 +210,7 @@ async def test_a_follower_of_a_log_that_is_cut_is_cut_off_at_once(
     await log.truncate((await log.raw.record_starts(0, log.end))[-1])
     await send(world, 10)
     await world.until(lambda: peer.closed)
-    assert any("our log became shorter" in record.getMessage() for record in caplog.records)
+    assert any("the master's log became shorter" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.orbitmq(

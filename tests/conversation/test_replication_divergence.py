@@ -185,7 +185,9 @@ async def test_an_emptied_master_takes_nothing_from_its_slave(
     await world.start_broker(MASTER)
     await world.sleep(60)
     assert log_of(world, SLAVE) == log
-    lines = [r.getMessage() for r in caplog.records if "is empty, ours ends at" in r.getMessage()]
+    lines = [
+        r.getMessage() for r in caplog.records if "is empty, that of this broker ends at" in r.getMessage()
+    ]
     assert len(lines) == 1
 
 

@@ -135,7 +135,7 @@ async def test_of_a_master_of_rocketmq_it_is_only_said(
     await world.sleep(60)
     assert store(world, SLAVE).max_commit_log_offset == end
     (line,) = warnings(caplog, "cannot follow")
-    assert f"our log ends at {end}" in line
+    assert f"the log of this broker ends at {end}" in line
     assert f"begins at {2 * FILE_BYTES}: what is between is deleted" in line
     assert "move its store folder away" in line
 

@@ -220,7 +220,7 @@ async def test_a_master_that_asks_for_no_keys_is_not_followed(
     following(world).broken(ConnectionError("the test"))
     await world.sleep(3)
     assert not following(world).transferring
-    assert "does not prove that it is a broker of ours" in caplog.text
+    assert "does not prove that it belongs to this cluster" in caplog.text
 
 
 @pytest.mark.behaviour("AU-27")

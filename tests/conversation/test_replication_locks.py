@@ -27,7 +27,7 @@ STRICT = {**ACTING, "lockInStrictMode": "true"}
 QUEUES = {MessageQueue("t", MASTER, number) for number in range(4)}
 ONE = {MessageQueue("t", MASTER, 0)}
 
-NOT_TOLD = "was not told all queue locks of its name"
+NOT_RECEIVED = "not received all queue locks of its name"
 
 two = pytest.mark.orbitmq(replicas=2, settings=STRICT)
 three = pytest.mark.orbitmq(replicas=3, settings=STRICT)
@@ -188,7 +188,7 @@ async def test_strict_locks_of_a_master_that_began_anew_alone_wait_for_those_it_
         await world.until(lambda: following(world).transferring)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         await world.sleep(2)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(TRUSTED_S)
         assert await lock(world, MASTER, "other", QUEUES) == QUEUES
 
@@ -242,9 +242,9 @@ async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_
         with pytest.raises(ClusterError):
             await world.start_broker(SLAVE)  # start_broker waits until all brokers have registered
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
-        await refuses(world, SLAVE, NOT_TOLD)
+        await refuses(world, SLAVE, NOT_RECEIVED)
         await world.sleep(28)
-        await refuses(world, SLAVE, NOT_TOLD)
+        await refuses(world, SLAVE, NOT_RECEIVED)
         await world.sleep(2)
         assert await lock(world, SLAVE, "other", QUEUES) == QUEUES
 
@@ -339,7 +339,7 @@ async def test_who_takes_over_with_an_old_copy_waits(orbitmq_world: World) -> No
         world.crash(MASTER)
         cut()
         await world.until(lambda: watch.role(SLAVE) is Role.ACTING_MASTER)
-        await refuses(world, SLAVE, NOT_TOLD)
+        await refuses(world, SLAVE, NOT_RECEIVED)
         await world.sleep(30)
         assert await lock(world, SLAVE, "other", QUEUES) == QUEUES
 
@@ -379,7 +379,7 @@ async def test_a_master_that_leads_again_without_being_told_waits(orbitmq_world:
         await refuses(world, MASTER)
         world.heal()
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(30)
         assert await lock(world, MASTER, "me", QUEUES) == QUEUES
 
@@ -409,7 +409,7 @@ async def test_a_master_waits_that_returns_to_a_slave_without_the_locks(orbitmq_
         world.heal()
         await asyncio.gather(begins, world.start_broker(MASTER))
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(30)
         assert await lock(world, MASTER, "other", QUEUES) == QUEUES
 
@@ -433,7 +433,7 @@ async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
             # three requests without a response take longer than start_broker waits
             await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
 
 
 @loose
@@ -448,7 +448,7 @@ async def test_when_both_began_anew_the_master_waits(orbitmq_world: World) -> No
         world.crash(SLAVE)
         await asyncio.gather(world.start_broker(SLAVE), world.start_broker(MASTER))
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(30)
         assert await lock(world, MASTER, "other", QUEUES) == QUEUES
 
@@ -482,7 +482,7 @@ async def test_a_master_that_serves_before_it_has_asked_takes_locks_of_its_slave
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         assert watch.since(begin, MASTER)[-3:] == [Role.FENCED, Role.PRE_ONLINE, Role.MASTER]
         assert watch.role(SLAVE) is Role.SLAVE
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(30)
         assert await lock(world, MASTER, "other", QUEUES) == set()
         assert await lock(world, MASTER, "me", QUEUES) == QUEUES
@@ -550,13 +550,13 @@ async def test_a_master_that_returns_waits_for_what_is_left_of_its_slaves_wait(o
     async with Watch(world) as watch:
         await acts_and_freezes(world, watch, 40)
         acts_s = world.clock.monotonic()
-        await refuses(world, SLAVE, NOT_TOLD)
+        await refuses(world, SLAVE, NOT_RECEIVED)
         await world.sleep(10)
         await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(acts_s + 29 - world.clock.monotonic())
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
         await world.sleep(acts_s + 30.5 - world.clock.monotonic())
         assert await lock(world, MASTER, "third", QUEUES) == QUEUES
 
@@ -586,7 +586,7 @@ async def test_what_a_slave_has_told_a_master_it_tells_no_second_one(orbitmq_wor
         await world.start_broker(MASTER)
         await world.until(lambda: watch.role(MASTER) is Role.MASTER)
         assert world.clock.monotonic() - begin < 8
-        await refuses(world, MASTER, NOT_TOLD)
+        await refuses(world, MASTER, NOT_RECEIVED)
 
 
 @loose
@@ -719,7 +719,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
     slave = members[SLAVE]
     members[SLAVE] = replace(slave, broker_id=0)
     await world.start_broker(SLAVE)
-    await refuses(world, SLAVE, NOT_TOLD)
+    await refuses(world, SLAVE, NOT_RECEIVED)
     await world.sleep(31)
     assert await lock(world, SLAVE, "other", ONE) == ONE
     # The broker has all locks as long as it is not a slave again.
@@ -730,7 +730,7 @@ async def test_a_slave_that_an_operator_makes_a_master_waits(orbitmq_world: Worl
         await end(world, SLAVE, way)
         members[SLAVE] = replace(slave, broker_id=broker_id)
         await world.start_broker(SLAVE)
-    await refuses(world, SLAVE, NOT_TOLD)
+    await refuses(world, SLAVE, NOT_RECEIVED)
 
 
 @pytest.mark.behaviour("LK-15")

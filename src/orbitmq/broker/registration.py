@@ -394,7 +394,7 @@ class Registration(Component):
             try:
                 await self._client.request(server.address, header.command(), UNREGISTER_TIMEOUT_MS)
             except TransportError as error:
-                log.info("name server %s was not told that this broker leaves: %s", server.address, error)
+                log.info("name server %s did not get this broker's unregistration: %s", server.address, error)
 
         await asyncio.gather(*(one(server) for server in self._servers if server.reached))
 
@@ -407,7 +407,9 @@ class Registration(Component):
         if reached:
             log.info("registered with name server %s as %s", server.address, self._address)
         else:
-            log.warning("name server %s does not take our registration: %s", server.address, problem)
+            log.warning(
+                "name server %s does not take this broker's registration: %s", server.address, problem
+            )
 
 
 def _is_changed(response: Command) -> bool:

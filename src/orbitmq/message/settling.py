@@ -28,7 +28,7 @@ class Settled(Enum):
 
     DONE = "settled by this call"
     ALREADY = "settled before, by a call or because its handler returned; this call changed nothing"
-    GONE = "not ours any more: another member has its queue, or it took too long and was sent back"
+    GONE = "no longer held by this consumer: its queue has another member, or it took too long and went back"
 
 
 class Ending(Enum):

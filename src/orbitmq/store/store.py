@@ -304,7 +304,7 @@ class MessageStore:
             except Exception:
                 # The messages are written: no failure here may keep them from the device.
                 logger.exception(
-                    "queue %d of topic %s: a waiting reader was not told of new messages",
+                    "queue %d of topic %s: a waiting reader was not notified of new messages",
                     queue_id,
                     known.topic,
                 )

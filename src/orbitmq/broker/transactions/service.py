@@ -215,7 +215,7 @@ class Transactions(Component):
         if self._loading:
             raise RemotingError(
                 ResponseCode.SYSTEM_BUSY,
-                "this broker still reads which transactions have ended: the next check asks about this one",
+                "this broker still reads which transactions have ended: the next check includes this one",
             )
         record = self._half_record(request)
         properties = decode_properties(record.properties)

@@ -253,7 +253,11 @@ class TransactionProducer(Producer):
         known = self._client.remoting.connected(stored_at)
         address = stored_at if known else self._client.master_of(broker, full)
         if address is None:
-            log.warning("transaction %s: broker %s is gone, its successor asks", sent.message_id, broker)
+            log.warning(
+                "transaction %s: broker %s is gone, its successor will check the transaction",
+                sent.message_id,
+                broker,
+            )
             return
         await self._tell(address, request, remark)
 
@@ -277,7 +281,7 @@ class TransactionProducer(Producer):
         try:
             await self._client.remoting.oneway(address, command, END_TIMEOUT_MS)
         except TransportError as error:
-            log.warning("transaction %s: %s is not told how it ended: %s", request.msg_id, address, error)
+            log.warning("transaction %s: %s did not get its outcome: %s", request.msg_id, address, error)
 
     async def _answer_check(
         self, address: str, header: CheckTransactionStateRequest, message: ReceivedMessage
@@ -332,7 +336,9 @@ class TransactionChecks:
         try:
             message = to_received(decode_record(command.body), header.bname or "")
         except MessageFormatError as error:
-            log.warning("%s asks about a message that cannot be read: %s", connection.remote_address, error)
+            log.warning(
+                "%s checks a transaction whose message cannot be read: %s", connection.remote_address, error
+            )
             return
         group = message.properties.get(property_names.PRODUCER_GROUP, "")
         answers = self._answers.get(group)

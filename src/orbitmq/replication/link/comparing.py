@@ -45,11 +45,13 @@ class Comparing:
             return
         if end < first:
             raise LinkError(
-                f"our log ends at {end}, that of {master.address} begins at {first}: what is between is "
-                "deleted. To copy it anew stop this broker and move its store folder away"
+                f"the log of this broker ends at {end}, that of {master.address} begins at {first}: what is "
+                "between is deleted. To copy it anew stop this broker and move its store folder away"
             )
         if last <= first:
-            raise LinkError(f"the log of {master.address} is empty, ours ends at {end}: it stays as it is")
+            raise LinkError(
+                f"the log of {master.address} is empty, that of this broker ends at {end} and is kept"
+            )
         common = await self._common(master, max(begin, first), end)
         if common < end:
             await self._truncation.cut(common, end, master.address)

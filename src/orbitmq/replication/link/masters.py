@@ -113,7 +113,7 @@ class ClassicMaster:
         first = self._port.store.min_commit_log_offset
         if 0 < end < first:
             raise RefusedError(
-                f"its log ends at {end}, ours begins at {first}: what is between is deleted. "
+                f"the slave's log ends at {end}, the master's begins at {first}: what is between is deleted. "
                 "Stop it, empty its store folder, start it again"
             )
         return end or self._port.store.raw.last_file_start
@@ -215,7 +215,7 @@ class StreamMaster:
                 self._port.peers.longer(hello.broker_id, hello.address)
         elif not own.begin <= hello.start <= own.end:
             raise LinkError(
-                f"it asks for the log from {hello.start} on, it goes from {own.begin} to {own.end}"
+                f"the slave requests the log from {hello.start} on; it goes from {own.begin} to {own.end}"
             )
         else:
             self._begin(hello, now)

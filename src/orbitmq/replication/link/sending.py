@@ -148,9 +148,11 @@ class LogSender:
         """Why the log cannot be sent from the follower's place on; empty: it can."""
         position, store = self.cursor.position, self._store
         if position > store.max_commit_log_offset:
-            return "our log became shorter"
+            return "the master's log became shorter"
         if position < store.min_commit_log_offset:
-            return f"it was too slow: what comes next for it, at {position}, is deleted"
+            return (
+                f"the slave was too slow: the master has deleted its log at {position}, the next part to send"
+            )
         return ""
 
     def pump(self) -> None:

@@ -123,8 +123,9 @@ class StreamFollowerLink(FollowerLink):
             self._sealing = Sealing(keys.own.secret_key, FOLLOWER, own.number, number)
         if keys.required and not proven:
             raise LinkError(
-                f"{master.address} does not prove that it is a broker of ours: it needs "
-                f"authenticationEnabled=true, and {keys.own.access_key} as a super user with our secret"
+                f"{master.address} does not prove that it belongs to this cluster: it needs "
+                f"authenticationEnabled=true, and {keys.own.access_key} as a super user with the secret of "
+                "this broker"
             )
 
     async def _agree(self) -> int:
@@ -150,7 +151,8 @@ class StreamFollowerLink(FollowerLink):
             await ask([(max(own.begin, common - BLOCK_BYTES), common)])
         if common < own.end and own.keeps_own and own.begin < common:
             raise OwnEndCountsError(
-                f"the log of {master.address} differs from ours behind {common}: that was before ours went on"
+                f"the log of {master.address} differs from that of this broker behind {common}: "
+                "this broker's log went on after that"
             )
         if common < own.end and copies_back(master, common, has, own.begin, own.end):
             # Before it serves, the master copies the records that only this broker has, so the logs do not
@@ -179,12 +181,12 @@ class StreamFollowerLink(FollowerLink):
             raise LinkError(f"{master.address} is in term {master.term}, this broker is in term {own.term}")
         if master.begin == master.end and own.begin < own.end:
             raise LinkError(
-                f"the log of {master.address} is empty, ours ends at {own.end}: it stays as it is"
+                f"the log of {master.address} is empty, that of this broker ends at {own.end} and is kept"
             )
         if master.end < own.begin:
             raise LinkError(
-                f"the log of {master.address} ends at {master.end}, ours begins at {own.begin}. "
-                "To copy it anew stop this broker and move its store folder away"
+                f"the log of {master.address} ends at {master.end}, that of this broker begins "
+                f"at {own.begin}. To copy it anew stop this broker and move its store folder away"
             )
         self.hello, self.copied_to = master, master.end
         return master

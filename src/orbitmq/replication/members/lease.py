@@ -35,7 +35,7 @@ def read_question(payload: bytes) -> tuple[int, int]:
         LinkError: the payload is not a question.
     """
     if len(payload) != _QUESTION.size:
-        raise LinkError(f"it asks for the lead in {len(payload)} bytes")
+        raise LinkError(f"a request for the lead has {len(payload)} bytes")
     number, term = _QUESTION.unpack(payload)
     return number, term
 
@@ -52,7 +52,7 @@ def read_answer(payload: bytes) -> int:
         LinkError: the payload is not a promise.
     """
     if len(payload) != _ANSWER.size:
-        raise LinkError(f"it leaves the lead to us in {len(payload)} bytes")
+        raise LinkError(f"an answer to a request for the lead has {len(payload)} bytes")
     (number,) = _ANSWER.unpack(payload)
     return int(number)
 

@@ -50,7 +50,7 @@ class LockCopy:
         self._completeness.begins(self._now(), from_s)
         left_s = self.lacks_for_s()
         if left_s > 0:
-            text = "this broker was not told all queue locks of its name: it grants some in %.1f s"
+            text = "this broker has not received all queue locks of its name: it grants locks in %.1f s"
             log.info(text, left_s)
         return left_s
 

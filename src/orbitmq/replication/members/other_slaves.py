@@ -79,13 +79,17 @@ class OtherSlaves:
             async with asyncio.timeout(LIMIT_S):
                 await work(address)
         except (TransportError, ExchangeError, LinkError, TimeoutError) as error:
-            log.warning("what one slave did while it acted is not told, %s and this one: %r", address, error)
+            log.warning(
+                "changes that a slave made while it acted are not exchanged between %s and this broker: %r",
+                address,
+                error,
+            )
 
     async def _take(self, address: str) -> None:
         told = await self._request(address, ASKS, "true")
         if told:
             await self._tables.hear_acted(address, told)
-            log.info("the slave at %s told what it did while it acted", address)
+            log.info("received what the slave at %s changed while it acted", address)
 
     async def _request(self, address: str, field: str, value: str) -> bytes:
         question = ExchangeBrokerHaInfoRequest().command()

@@ -210,5 +210,7 @@ class PreOnlineService:
         )
         answer = await self._client.request(address, header.command(), ANNOUNCE_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
-            raise ExchangeError(f"{address} refuses our address: code {answer.code}, {answer.remark}")
+            raise ExchangeError(
+                f"{address} refuses the address of this broker: code {answer.code}, {answer.remark}"
+            )
         return Outcome(True, consent=answer.ext.get(LEADS) == "false")

@@ -189,8 +189,8 @@ class ReplicatedLocks(Component):
         if left_s > 0:
             raise RemotingError(
                 ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"this broker is a {role} that was not told all queue locks of its name: "
-                f"it grants some in {left_s:.1f} s",
+                f"this broker is a {role} that has not received all queue locks of its name: "
+                f"it grants locks in {left_s:.1f} s",
             )
 
     # -- the heir --------------------------------------------------------------------------------------

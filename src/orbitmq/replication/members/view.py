@@ -269,7 +269,8 @@ def _of_master(situation: Situation, views: MemberViews, timing: Timing, now_s: 
         return NextMove(Move.STAY)
     if situation.leased:
         return NextMove(
-            Move.LEAD, why="too few name servers answer, all other brokers of this name leave it to us"
+            Move.LEAD,
+            why="too few name servers answer, all other brokers of this name grant this one the lead",
         )
     if situation.idle:
         return NextMove(Move.LEAD, why="the others have seen this master and do nothing any more")

@@ -63,7 +63,12 @@ class DurableTables:
         try:
             await self.all()
         except OSError as error:
-            self._limiter.write(logging.ERROR, "not kept", "what a master told is not kept: %s", error)
+            self._limiter.write(
+                logging.ERROR,
+                "not kept",
+                "the disk does not keep the tables received from a master: %s",
+                error,
+            )
 
     async def progress(self) -> None:
         """Return when all progress received from followers is on the disk, or the disk has refused it."""
@@ -76,5 +81,5 @@ class DurableTables:
                 await self._save(*PROGRESS)
             except OSError as error:
                 self.owes_progress = True
-                text = "the disk does not keep the progress that followers told: %s"
+                text = "the disk does not keep the progress received from followers: %s"
                 self._limiter.write(logging.ERROR, "progress", text, error.strerror or error)
