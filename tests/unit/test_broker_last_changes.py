@@ -93,7 +93,8 @@ def test_beyond_the_limit_the_oldest_deletion_is_forgotten_and_counts_for_all_ol
     assert "old" not in here.last.deleted(TABLE)
     assert here.hear("old", old) is Age.OLDER
     assert here.hear("unknown", first + 1) is Age.NEWER
-    # Users from the settings have number 0, which is not older than the forgotten deletions.
+    # A key without a number, like a user from the settings, is no forgotten deletion, so it counts as
+    # unchanged.
     assert here.last.age(TABLE, "inner", 0) is Age.SAME
 
 

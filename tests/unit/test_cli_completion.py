@@ -1,4 +1,4 @@
-"""``orbitmq completion``: what a shell offers for the begin of a word."""
+"""``orbitmq completion``: the completions that a shell offers for the start of a word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def script(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def offered(script: str, tmp_path: Path, *words: str) -> list[str]:
-    """What bash offers for the last word."""
+    """The completions that bash offers for the last word."""
     path = tmp_path / "orbitmq"
     path.write_text(script)
     line = shlex.join(["orbitmq", *words])

@@ -1,4 +1,4 @@
-"""Files for containers: the Containerfile, and what ``orbitmq generate`` prints."""
+"""Files for containers: the Containerfile, and the output of ``orbitmq generate``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SERVERS = {"nameserver", "broker"}
 
 
 def settings(words: list[str]) -> dict[str, str]:
-    """The settings that a server is given by a command line, which it has to understand."""
+    """The settings in a server's command line, which the server has to accept."""
     return _overrides(_parser(words[0]).parse_args(words[1:]))
 
 

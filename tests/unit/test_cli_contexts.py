@@ -1,4 +1,4 @@
-"""``orbitmq context``, and which cluster a command works on."""
+"""``orbitmq context``, and the cluster that a command connects to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbitmq.runtime.secret_command import SecretCommandError
 
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of contexts, which is not there yet."""
+    """The file of contexts, which does not exist yet."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("NAMESRV_ADDR", contexts.VARIABLE, "ORBITMQ_TLS", "ORBITMQ_TLS_CA", "ORBITMQ_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -193,7 +193,7 @@ def test_contexts_are_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> N
     assert "the current one is prod: use --context stage" in out
     assert main(["context", "list"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["yes", "prod", "mq-1:9876", "ops", "-"]
-    assert main(["context", "show"]) == 0  # its secret command is not run
+    assert main(["context", "show"]) == 0  # the secret command is not run
     assert "secret_command" in capsys.readouterr().out
     assert main(["context", "delete", "prod", "--yes"]) == 0
     assert "there is no current one now" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What ``orbitmq doctor`` makes of what it looked at."""
+"""The findings of ``orbitmq doctor`` from the data that it collected."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_each_fault_has_its_fix() -> None:
 
 @pytest.mark.behaviour("CS-13")
 def test_descriptors_suffice_for_the_default_of_connections() -> None:
-    """The numbers of docs/operations.md."""
+    """The numbers are those of docs/operations.md."""
     assert connections_of(10_000, FEWEST_DESCRIPTORS) == 10_000
     for descriptors, few in ((FEWEST_DESCRIPTORS, False), (FEWEST_DESCRIPTORS - 1, True)):
         machine = Machine(compiled=True, uvloop=True, descriptors=descriptors)

@@ -1,4 +1,4 @@
-"""What is told, and raised, when some brokers do not answer."""
+"""The output and the error when some brokers do not respond."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_needs_all_brokers_is_not_begun_without_one() -> None:
 
 
 class HalfRead:
-    """Some of a topic, of which one broker gave not all."""
+    """A reader that returns a part of a topic, because one broker did not send all of its messages."""
 
     async def __aenter__(self) -> HalfRead:
         return self
@@ -139,7 +139,7 @@ class HalfRead:
 def test_a_bench_that_could_not_read_all_back_has_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was exit code 0, with fewer messages."""
+    """A bench with missing messages must not end with exit code 0."""
 
     async def read(*arguments: object, **_: object) -> None:
         measured, tell = cast("tuple[bench.Measured, Tell]", arguments[-2:])

@@ -15,7 +15,7 @@ from orbitmq.cli.serve import _until_stopped
 
 
 class SlowServer:
-    """Takes half a minute to start."""
+    """A server whose start takes half a minute."""
 
     port = 1
 

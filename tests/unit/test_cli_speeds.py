@@ -29,7 +29,7 @@ def python(code: str, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-# Each module is the first of ours that is imported, as in an interpreter of its own, which takes longer.
+# Each module is imported as OrbitMQ's first one, as in an interpreter of its own, which would take longer.
 IMPORT_EACH_FIRST = f"""
 import importlib, importlib.util, sys
 real = importlib.util.find_spec
@@ -47,7 +47,7 @@ for name in {HOT}:
 
 
 def imported(*arguments: str) -> dict[str, list[str]]:
-    """Each hot module: where it is, what it took for Cython, and whether that is compiled."""
+    """For each hot module: its file, the module that it uses as Cython, and whether that is compiled."""
     lines = python(IMPORT_EACH_FIRST, *arguments, ORBITMQ_PURE="1").splitlines()
     return {name: found for name, *found in map(str.split, lines)}
 

@@ -1,4 +1,4 @@
-"""``orbitmq tls``: an authority and certificates that servers, clients and openssl take."""
+"""``orbitmq tls``: an authority and certificates that servers, clients and openssl accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice about TLS names what a user of the command line can give."""
+"""Advice about TLS names the options that a user of the command line has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.errors import TlsError
 from orbitmq.runtime.client_tls import handshake_failure
 from orbitmq.transport.identity import Identity
 
-# What OpenSSL says about a handshake that fails, and the codes of certificates that it does not accept.
+# OpenSSL's reasons for failed handshakes, and its codes for certificates that it rejects.
 REASONS = (
     "WRONG_VERSION_NUMBER",
     "TLSV1_ALERT_UNKNOWN_CA",
@@ -58,5 +58,5 @@ def test_advice_names_the_option_and_the_variable() -> None:
     text = "the certificate of h:1 is unknown: give the authority's certificate as Tls(ca=...)"
     said, _ = explain(ValidationError(text))
     assert said.endswith("as --ca of 'orbitmq context create' or ORBITMQ_TLS_CA")
-    # A message that is printed is not changed, nor is a text that has the words already.
+    # A message from explain() is not changed again, nor is a text with the option's name.
     assert as_options(said) == said

@@ -1,4 +1,4 @@
-"""``orbitmq top``: rates between two looks."""
+"""``orbitmq top``: rates between two samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``orbitmq generate systemd``: the units, and what is refused."""
+"""``orbitmq generate systemd``: the units, and the settings that are refused."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_server_that_requires_keys_finds_its_key_file_and_writes_its_users() -
         found = entries(unit)
         assert "auth-key:/etc/orbitmq/auth.key" in found["LoadCredential"]
         assert "--set authKeyFile=%d/auth-key" in found["ExecStart"][0]
-    # The service may not write into the home folder of its user.
+    # The service must not write into the home folder of its user.
     assert "--set authConfigPath=/var/lib/orbitmq/nameserver/config" in found["ExecStart"][0]
     assert found["StateDirectory"] == ["orbitmq/nameserver", "orbitmq/nameserver/config"]
     found = entries(name_server(f"{keys}authConfigPath=/data/users/\n"))
@@ -106,7 +106,7 @@ def test_a_server_that_requires_keys_finds_its_key_file_and_writes_its_users() -
 
 @pytest.mark.behaviour("CS-16")
 def test_the_accounts_of_acl_1_may_be_written() -> None:
-    """`mqadmin updateAclConfig` changes the files."""
+    """`mqadmin updateAclConfig` changes these files."""
     found = entries(broker("aclEnable=true\nrocketmqHome=/opt/rocketmq/\n"))
     assert found["ReadWritePaths"] == ["/opt/rocketmq/conf"]
 

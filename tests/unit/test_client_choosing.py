@@ -200,7 +200,7 @@ def test_pick_one_at_least_takes_turns_in_the_better_half() -> None:
 @pytest.mark.behaviour("FT-19")
 @pytest.mark.parametrize("seed", range(4))
 def test_available_comes_before_fast_and_fast_before_early(seed: int) -> None:
-    """Of two items the better half is one of them: always the better, in whatever order they came."""
+    """The better half of two items is one item: always the better one, in either order."""
 
     def better(*updates: tuple[str, float, float, bool], at_ms: float) -> set[str | None]:
         faults = table(seed=seed)
@@ -210,7 +210,7 @@ def test_available_comes_before_fast_and_fast_before_early(seed: int) -> None:
 
     slow, barred = ("slow but available", 400, 0, False), ("fast but barred", 1, 0, True)
     assert better(slow, barred, at_ms=1) == better(barred, slow, at_ms=1) == {"slow but available"}
-    # Both are barred at 1 ms: one for longer, though it answered faster.
+    # Both are barred at 1 ms; the one that is barred longer answered faster.
     fast, slower = ("fast, barred for 600 s", 1, 0, True), ("slower, barred for 30 s", 600, 0, False)
     assert better(fast, slower, at_ms=1) == better(slower, fast, at_ms=1) == {"fast, barred for 600 s"}
     early, late = ("barred until 30.0 s", 600, 0, False), ("barred until 30.5 s", 600, 500, False)

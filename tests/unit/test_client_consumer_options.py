@@ -1,4 +1,4 @@
-"""Options of consumers that would leave them waiting are refused."""
+"""Options that would let a consumer wait for ever are refused."""
 
 from __future__ import annotations
 

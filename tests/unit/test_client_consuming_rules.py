@@ -109,7 +109,7 @@ def test_a_message_that_ended_before_its_loop_was_left_holds_up_no_move() -> Non
     held.add([message(0), message(1)])
     held.begun |= {0: (DeliveryState.HANDLER, 0), 1: (DeliveryState.LOOP, 0)}
     assert (held.in_flight, held.at_work) == (2, True)
-    held.finish(0)  # it took too long and was sent back
+    held.finish(0)  # the message took too long and was sent back
     held.leave_open(0)
     assert (held.in_flight, held.at_work, held.state(0)) == (1, True, None)
     held.leave_open(1)

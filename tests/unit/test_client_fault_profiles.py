@@ -1,4 +1,4 @@
-"""The fault profile that exists by name only: 4.7, whose retries prefer the broker just tried."""
+"""The fault profile 4.7, which exists by name only: its retries prefer the broker just tried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_4_7_retries_on_the_broker_just_tried_while_it_is_available() -> None:
     assert {pick.broker_name for _ in range(9) if (pick := picker.choose(route, ["a"], 0))} == {"a"}
     faults.update("a", 10, 0, isolation=True)
     faults.update("b", 5, 0, isolation=False)
-    # Isolated: one of the better half of the noted brokers, not any broker that happens to be available.
+    # Broker a is isolated, so the pick comes from the better half of the recorded brokers, not from all
+    # available ones.
     assert {pick.broker_name for _ in range(9) if (pick := picker.choose(route, ["a"], 1))} == {"b"}
 
 

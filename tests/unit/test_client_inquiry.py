@@ -1,4 +1,4 @@
-"""One way to ask name servers and to build a route, for asyncio, admin, cluster and Spark alike."""
+"""One way to query name servers and to build a route, for asyncio, admin, cluster and Spark alike."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def test_spark_writes_to_masters_and_reads_from_whom_is_there() -> None:
 
 
 def test_nobody_else_asks_name_servers_or_reads_routes() -> None:
-    """What all clients share lives in client.core; the others that speak of routes are servers, codecs, and
-    the tables that say which right a request needs.
+    """Code that all clients share is in client.core; the other users of routes are servers, codecs, and the
+    tables of the right that each request needs.
     """
     used: dict[str, set[str]] = {"GET_ROUTEINFO_BY_TOPIC": set(), "GET_BROKER_CLUSTER_INFO": set()}
     for path in SOURCE.rglob("*.py"):

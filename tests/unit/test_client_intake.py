@@ -1,4 +1,4 @@
-"""What a consumer wants now, and what it holds in all."""
+"""How much a consumer may fetch, and how much it holds in total."""
 
 from __future__ import annotations
 

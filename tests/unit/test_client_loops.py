@@ -1,4 +1,4 @@
-"""A client works only in the event loop that it was started in; in another one it raises."""
+"""A client works only in the event loop in which it was started; in another one its methods raise."""
 
 from __future__ import annotations
 

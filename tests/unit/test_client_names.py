@@ -1,4 +1,4 @@
-"""The user that a certificate names: one common name, or one alternative name; else nobody."""
+"""The user in a certificate: its only common name, or its only alternative name; otherwise none."""
 
 from __future__ import annotations
 

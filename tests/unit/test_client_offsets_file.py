@@ -1,4 +1,4 @@
-"""The file of a broadcast member's progress has one owner on a machine, also across processes."""
+"""The file of a broadcast member's progress has one owner on a machine, across processes, too."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from orbitmq.errors import ClientStateError, UnknownOptionError
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.simulated import simulated_runtime
 
-# What a user's completion offers. A name that is added or goes away is a decision, made here.
+# The names that a user's completion offers. Adding or removing one is a decision, recorded here.
 SURFACE = {
     "Producer": "close fault_table flush group queues recall reply request send send_batch send_oneway start "
     "submit",
@@ -69,7 +69,7 @@ def test_the_blocking_clients_have_the_signatures_of_the_core(name: str) -> None
         assert ours.parameters == inspect.signature(function).parameters, method
         theirs = inspect.signature(function).return_annotation
         if method == "subscribe":
-            continue  # the core gives back what the blocking one waits for
+            continue  # the async method returns an awaitable, the blocking one waits for its result
         if method not in ("submit", "messages", "batches", "steps", "transaction"):
             assert ours.return_annotation == theirs, method
         else:

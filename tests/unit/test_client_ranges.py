@@ -1,4 +1,4 @@
-"""Every option of every client has a range, and a value outside is refused before anything is sent."""
+"""Every option of every client has a range, and a value outside is refused before any request is sent."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_numbers_of_nested_options_are_refused_alike(nested: Any) -> None:
 def test_a_compression_level_is_refused_when_the_producer_is_made(
     kind: CompressionType, level: int, limits: str
 ) -> None:
-    """Before, level 10 of zlib raised zlib.error at the first large message."""
+    """Otherwise level 10 of zlib raises zlib.error at the first large message."""
     with pytest.raises(ValidationError, match=f"compression_level of {kind.name} must be {limits}"):
         orbitmq.Producer("group", compression=kind, compression_level=level)
 
@@ -138,7 +138,7 @@ def test_a_subscription_of_another_kind_is_refused(name: str, namespace: str) ->
 async def test_options_of_connections_beside_a_shared_client_are_refused(
     runtime: SimulatedRuntime, name: str
 ) -> None:
-    """Before, other name servers were ignored silently: messages went to the wrong cluster."""
+    """If other name servers were ignored, messages would go to the wrong cluster."""
     client = ClientInstance(runtime, "one:9876;two:9876")
     kind = getattr(orbitmq, name)
     kind("group", client=client)

@@ -1,4 +1,4 @@
-"""What is ready for handlers: nobody who waits is forgotten, and waiting in vain leaves nothing behind."""
+"""Messages that are ready for handlers: every waiter is woken, and a wait in vain leaves no entry."""
 
 from __future__ import annotations
 

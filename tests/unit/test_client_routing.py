@@ -1,4 +1,4 @@
-"""From a topic's route to queues, and when to ask for it again."""
+"""From a topic's route to queues, and the times at which the route is fetched again."""
 
 from __future__ import annotations
 

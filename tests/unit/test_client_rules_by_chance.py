@@ -1,4 +1,4 @@
-"""The client's state machines under random histories, and rows that only a strange state shows."""
+"""The client's state machines under random histories, and rows that only an unusual state leads to."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_route(**queues: int) -> TopicRoute:
 
 
 class FixedStart(random.Random):
-    """Draws what it is told."""
+    """Draws the number that the test sets."""
 
     def __init__(self, start: int) -> None:
         super().__init__(1)
@@ -64,7 +64,7 @@ def test_no_position_is_ever_negative(start: int) -> None:
 @pytest.mark.behaviour("FT-14")
 @pytest.mark.parametrize("profile", ["4.x", "5.x"])
 def test_a_retry_never_prefers_the_broker_that_just_failed(profile: str) -> None:
-    """Up to 4.7.1 it did, which sends a message again to the one broker that is known to be bad."""
+    """Profiles up to 4.7.1 do prefer it, which repeats a message at the one broker known to be bad."""
     faults = FaultTable(PROFILES[profile], random.Random(1))
     picker = QueueChooser(random.Random(1), faults)
     route = make_route(a=4, b=1)
@@ -118,7 +118,7 @@ def test_choices_stay_inside_a_route_that_changes(
         if routes[0].publish:
             assert pick in routes[0].publish
             others = routes[0].write_queues.keys() - set(tried)
-            # While there is a broker that was not tried, a tried one is not chosen.
+            # As long as one broker is untried, a tried one is not chosen.
             if others and profile == "off":
                 assert pick is not None
                 assert pick.broker_name in others
@@ -170,7 +170,7 @@ def test_however_many_suspect_a_route_it_is_asked_for_five_times_a_second_at_mos
             cache.asked("t", now)
             asked.append(now)
         if last_suspicion > asked[-1]:
-            # It is never forgotten: the question comes as soon as the interval allows.
+            # A suspicion is not lost: the route is fetched as soon as the interval allows.
             assert cache.next_due_ms(now) <= asked[-1] + EAGER_INTERVAL_MS
     gaps = [later - earlier for earlier, later in pairwise(asked)]
     assert all(gap >= EAGER_INTERVAL_MS for gap in gaps)

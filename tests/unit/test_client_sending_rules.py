@@ -1,4 +1,4 @@
-"""The retry budget and what is refused before sending."""
+"""The retry budget, and the messages that are refused before sending."""
 
 from __future__ import annotations
 

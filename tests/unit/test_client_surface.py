@@ -1,4 +1,4 @@
-"""What ``import orbitmq`` offers, and what it costs."""
+"""The names that ``import orbitmq`` offers, and the cost of the import."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_public_name_is_there_and_nothing_else() -> None:
 
 
 def test_the_whole_surface_is_as_recorded() -> None:
-    """After a change that is meant: ``.venv/bin/python scripts/surface.py``."""
+    """After an intended change, run ``.venv/bin/python scripts/surface.py``."""
     assert GOLDEN.read_text() == surface()
 
 
@@ -52,7 +52,7 @@ def test_the_room_of_the_clients_is_no_door() -> None:
 
 
 def imports(text: str) -> set[str]:
-    """The modules of ours that a text imports, also in its examples."""
+    """The modules of OrbitMQ that a text imports, in its examples too."""
     lines = re.findall(
         r"^\s*(?:>>> )?(?:from (orbitmq[\w.]*) import|import (orbitmq[\w.]*))", text, re.MULTILINE
     )
@@ -64,21 +64,21 @@ def test_pages_and_examples_import_from_the_doors_only(path: Path) -> None:
     text = (ROOT / path).read_text()
     for module in imports(text):
         assert module in DOORS or module.startswith("orbitmq.spark."), module
-    # Also in sentences; orbitmq.client alone is a logger.
+    # The check includes sentences; orbitmq.client alone is the name of a logger.
     assert re.findall(r"orbitmq\.(?:client|message|runtime|transport|wire)\.\w+", text) == []
 
 
-# What only this package makes, or what a `with` takes.
+# Types whose objects only this package creates, or that only a `with` returns.
 NOT_NAMED = {"ClusterClient", "FoundT", "LoopThread", "Processing", "Query", "Tables"}
 OPEN_TELEMETRY = {"MeterProvider", "TracerProvider"}
 STANDARD = (builtins, collections.abc, concurrent.futures, datetime, random, re, typing)
 
 
 def test_every_type_of_a_parameter_and_of_a_result_can_be_imported() -> None:
-    """Editors and mypy show these names; a program that annotates its own functions needs them."""
+    """Editors and mypy show these names, and a program that annotates its functions needs them."""
     offered = {name for door in DOORS for name in getattr(import_module(door), "__all__", ())}
     lines = GOLDEN.read_text().partition("orbitmq.testing:")[0].splitlines()
-    # Of a Runtime a program makes none.
+    # Programs do not create a Runtime, so its constructor is left out.
     calls = [line for line in lines if "(" in line and "class Runtime(" not in line]
     named = {name for line in calls for name in re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", line)}
     standard = {name for module in STANDARD for name in dir(module)}
@@ -86,7 +86,7 @@ def test_every_type_of_a_parameter_and_of_a_result_can_be_imported() -> None:
 
 
 def mypy_strict(program: Path) -> str:
-    """What mypy says about a user's program."""
+    """The output of mypy for a user's program."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", str(program)]
     environment = {**os.environ, "MYPYPATH": "src"}
     return subprocess.run(
@@ -132,7 +132,9 @@ with sync.Admin("h:1", timeout=1) as blocking:
 
 
 def test_mypy_sees_the_types_of_constructors_and_of_blocking_clients(tmp_path: Path) -> None:
-    """Constructors are made from options, blocking methods from async ones: wrong calls of each are found."""
+    """Constructors are generated from options, and blocking methods from async ones: mypy finds wrong calls
+    of each.
+    """
     program = tmp_path / "wrong.py"
     program.write_text(WRONG)
     found = {int(line.split(":")[1]) for line in mypy_strict(program).splitlines() if ": error:" in line}
@@ -160,7 +162,7 @@ def test_errors_can_be_copied_and_pickled() -> None:
         assert (str(same), same.kind, same.topic, same.code) == ("text", error.kind, "t", 3)
 
 
-# Never reach a user, as little as private ones: the command line's own, the test loop's, gRPC's.
+# Like private errors, these never reach a user: those of the command line, the test loop and gRPC.
 INTERNAL_ERRORS = {
     "UsageError",
     "FormatError",

@@ -38,7 +38,7 @@ def test_a_duration_out_of_its_range_names_field_range_and_unit(wrong: Any) -> N
         (lambda: Message("t", b"", delay=wrong), "delay must be above 0 to 315,360,000 seconds"),
     ):
         if wrong is None and text.startswith("delay"):
-            continue  # without a delay
+            continue  # a message without a delay
         with pytest.raises(ValidationError, match=text) as caught:
             make()
         assert len(str(caught.value)) < 300

@@ -1,4 +1,4 @@
-"""What records of a message trace say, those of Java's clients of all ages included."""
+"""The contents of message trace records, including those of all versions of Java's client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_begin_and_end_of_a_delivery_are_one_step_wherever_they_stand() -> None:
         "exception",
         None,
     )
-    # Clients before 4.6 wrote less, the first ones no reason.
+    # Clients before 4.6 write fewer fields, the first ones no reason.
     assert of(record("SubAfter", "r1", ID, 7, "true", "k"))[0].result == "success"
     assert of(record("SubAfter", "r1", ID, 7, "false", "k", 1))[0].result == "timeout"
 

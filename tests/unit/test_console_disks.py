@@ -1,4 +1,4 @@
-"""When a disk is full, from how a broker's log grows."""
+"""The time until a disk is full, from the growth of a broker's log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_log_that_grows_fills_the_disk_up_to_where_the_broker_refuses() -> Non
     disks = Disks()
     assert disks.note(NOW, "a", status(0)) == Outlook()
     assert disks.note(NOW + LEAST_MS - 1, "a", status(GIB)) == Outlook()
-    # 1 GiB in 10 minutes; of 30 GiB free ones 10 are not used.
+    # The log grows 1 GiB in 10 minutes; of the 30 GiB that are free, 10 are not used.
     assert disks.note(NOW + LEAST_MS, "a", status(GIB)) == Outlook(pytest.approx(20 * 600), True)
     assert disks.note(NOW + LEAST_MS, "b", status(GIB)) == Outlook(), "each broker for itself"
 
@@ -41,7 +41,7 @@ def test_a_log_that_does_not_grow_fills_no_disk() -> None:
 def test_a_log_whose_oldest_messages_are_deleted_fills_a_disk_only_when_more_comes_than_before(
     free: str, outlook: float | None
 ) -> None:
-    """1 GiB in 10 minutes, for 2 hours: 12 GiB, of which 10 are there."""
+    """The log grows 1 GiB in 10 minutes: 12 GiB in 2 hours, of which it holds 10."""
     disks = Disks()
     disks.note(NOW, "a", status(20 * GIB, begin=11 * GIB))
     then = NOW + LEAST_MS

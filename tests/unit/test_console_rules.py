@@ -1,4 +1,4 @@
-"""The console's rules without a cluster: bodies in three forms, and dead letters that are chosen."""
+"""The console's rules without a cluster: bodies in three forms, and the choice of dead letters."""
 
 from __future__ import annotations
 

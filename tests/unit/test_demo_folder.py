@@ -1,4 +1,4 @@
-"""`make demo`: an earlier run's folder is emptied, others are left alone; its rate once all is warm."""
+"""`make demo`: the folder of an earlier run is emptied, other folders stay; its rate after the warm-up."""
 
 from __future__ import annotations
 

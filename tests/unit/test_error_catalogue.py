@@ -29,7 +29,7 @@ SOURCE = Path(orbitmq.__file__).parent
 
 
 def answered_by_servers() -> set[str]:
-    """Constants of ResponseCode that our servers' sources name."""
+    """The constants of ResponseCode that the sources of OrbitMQ's servers name."""
     found = set()
     for room in ("broker", "nameserver", "transport"):
         for path in (SOURCE / room).rglob("*.py"):

@@ -1,4 +1,4 @@
-"""What pulls of the fast path tell: one note for each queue, until somebody takes them."""
+"""Notes on pulls of the fast path: one for each queue, until they are taken."""
 
 from __future__ import annotations
 

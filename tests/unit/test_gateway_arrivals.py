@@ -1,4 +1,4 @@
-"""Which answers of a connection have arrived."""
+"""The responses of a connection that have arrived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
 
 class Connection:
-    """The PINGs that were sent, and what became of each answer."""
+    """The PINGs that were sent, and the outcome of each response."""
 
     def __init__(self) -> None:
         self.pings: list[int] = []

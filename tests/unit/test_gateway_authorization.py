@@ -1,4 +1,4 @@
-"""The header authorization: what is read of it, and what is refused. And ids of transactions."""
+"""The header authorization: the parts that are read, and refusals; and ids of transactions."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
 
 class Clocked:
-    """Deadlines of calls that are named by their time, and when each was over."""
+    """Calls that are named by their deadline, and the time at which each expired."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

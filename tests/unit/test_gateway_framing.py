@@ -1,4 +1,4 @@
-"""Messages of gRPC in the bytes of a stream, and the texts of its headers."""
+"""gRPC messages in the bytes of a stream, and the texts of gRPC's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers as HTTP/2 packs them, judged by the library hpack."""
+"""Headers as HTTP/2 compresses them, judged by the library hpack."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_any_bytes_are_read_as_the_library_reads_them_or_refused(blocks: list[by
             if found.code == COMPRESSION_ERROR:
                 with pytest.raises(HPACKError):
                     judge.decode(block, raw=True)
-            # Or it is a name or a value that HTTP does not allow, which the library passes on.
+            # The block may also hold a name or a value that HTTP does not allow, which the library accepts.
             assert found.code in (COMPRESSION_ERROR, PROTOCOL_ERROR)
             return
         expected = [

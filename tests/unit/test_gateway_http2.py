@@ -1,4 +1,4 @@
-"""HTTP/2 without I/O: whatever the cuts, the same events; floods and garbage end the connection."""
+"""HTTP/2 without I/O: the same events wherever the input is cut; floods and garbage end the connection."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def conversation() -> bytes:
 
 
 def shown(events: list[Event]) -> list[object]:
-    """Without the news of windows, and the data of a stream in one piece."""
+    """The events without those of windows, with the data of a stream in one piece."""
     out: list[object] = []
     for event in events:
         if isinstance(event, Writable):
@@ -161,7 +161,7 @@ def receive_all(server: Http2Connection, pieces: Iterable[bytes], now: float = 0
 
 
 def refused(data: bytes, now: float = 0.0) -> tuple[Http2Error, ConnectionTerminated]:
-    """The error of these bytes behind a whole beginning, and the GOAWAY that the client reads."""
+    """The error that these bytes cause after a valid start, and the GOAWAY that the client reads."""
     server = Http2Connection()
     with pytest.raises(Http2Error) as caught:
         receive_all(server, [PREFACE + SETTINGS, data], now)

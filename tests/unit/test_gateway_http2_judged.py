@@ -41,11 +41,11 @@ SETTINGS = frame(4, 0, 0)
 
 @dataclass
 class Heard:
-    """What an engine makes of received bytes.
+    """The result of received bytes in an engine.
 
     Attributes:
-        events: data of a stream that came in a row is in one piece.
-        fault: the engine ended the connection; then there are no events.
+        events: successive data of a stream is in one piece.
+        fault: whether the engine ended the connection, in which case there are no events.
     """
 
     events: list[object]
@@ -76,7 +76,7 @@ def ours(pieces: list[bytes]) -> tuple[Heard, bytes]:
 
 
 def judged(received: bytes) -> Heard:
-    """What h2 makes of it."""
+    """The result of these bytes in h2."""
     server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
     server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW_BYTES})
     server.initiate_connection()
@@ -137,7 +137,7 @@ ACTS = st.lists(
 
 
 def conversation(acts: list[tuple[str, int, bytes, str]]) -> bytes:
-    """A client of h2 that does these things, where it may."""
+    """The bytes of a client of h2 that takes these actions where they are allowed."""
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
     opened = 0
@@ -169,7 +169,7 @@ def conversation(acts: list[tuple[str, int, bytes, str]]) -> bytes:
             else:
                 client.prioritize(stream, weight=16, depends_on=0)
         except (ProtocolError, KeyError):
-            continue  # a stream that has ended
+            continue  # the stream has ended
     return client.data_to_send()
 
 
@@ -305,7 +305,7 @@ def test_what_a_client_sends_to_a_stream_that_was_reset_here_is_no_fault() -> No
     client.send_headers(1, [("x-last", "too")], end_stream=True)
     client.send_headers(3, [*REQUEST, ("x-last", "too")], end_stream=True)
     events = server.receive(client.data_to_send(), 0.0)
-    # The headers that nobody reads count in the table all the same.
+    # Headers of a request still count in the table if no code reads them.
     assert events == [StreamOpened(3, [*REQUEST, ("x-last", "too")], True)]
 
 

@@ -91,7 +91,7 @@ def test_a_half_message_is_marked_as_one() -> None:
             message(message_type=MessageType.TRANSACTION, orphaned_transaction_recovery_duration=recovery)
         ).properties
         assert half["CHECK_IMMUNITY_TIME_IN_SECONDS"] == seconds
-    # Of other messages it is nothing.
+    # Other messages do not get these properties.
     plain = stored(message(orphaned_transaction_recovery_duration=duration(20_000))).properties
     assert not {"TRAN_MSG", "CHECK_IMMUNITY_TIME_IN_SECONDS"} & plain.keys()
 
@@ -109,7 +109,7 @@ def test_gzip_is_unpacked_and_zlib_stays_what_remoting_consumers_read() -> None:
     assert (stored(packed).body, stored(packed).sys_flag) == (body, 0)
     deflated = message(zlib.compress(body), body_encoding=Encoding.GZIP)
     assert (stored(deflated).body, stored(deflated).sys_flag) == (zlib.compress(body), sysflag.COMPRESSED)
-    # Called IDENTITY it is the user's own.
+    # With the encoding IDENTITY the compressed bytes are the user's own.
     own = message(gzip.compress(body), body_encoding=Encoding.IDENTITY)
     assert stored(own).body == gzip.compress(body)
 

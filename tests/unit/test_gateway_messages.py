@@ -1,4 +1,4 @@
-"""Protobuf's classes of our table: what they hold, and that no other pool knows them."""
+"""Protobuf classes made from OrbitMQ's table: their fields, and that no other pool has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbitmq.gateway.messages import PACKAGE, duration, milliseconds, new, parse
 def test_nothing_of_the_package_enters_protobufs_default_pool() -> None:
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindMessageTypeByName(f"{PACKAGE}.Message")
-    # As the official client in the same process does.
+    # The official client in the same process does this.
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     own = descriptor_pool.DescriptorPool()
@@ -54,7 +54,9 @@ def test_a_message_comes_back_as_it_went() -> None:
 
 
 def test_the_bytes_are_those_of_the_published_description() -> None:
-    """Numbers and types that other programs know: written by hand from the field numbers."""
+    """Numbers and types are those of other programs: the expected bytes are written by hand from the field
+    numbers.
+    """
     entry = new(
         schema.SendResultEntry,
         status=new(schema.Status, code=20000, message="OK"),

@@ -1,4 +1,4 @@
-"""A handle that the plain way takes is one that the ordinary way reads, and the answers are equal."""
+"""The plain way takes only handles that the ordinary way accepts, and their responses are equal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Bench:
         return offset != 404
 
     def call(self, request: bytes) -> bytes | None:
-        """The answer of the plain way; None: the call took the ordinary one."""
+        """The response of the plain way; ``None`` if the call took the ordinary one."""
         self.stream += 2
         self.client.send_headers(self.stream, ACK_HEADERS)
         self.client.send_data(self.stream, prefixed(request), end_stream=True)
@@ -80,7 +80,9 @@ def request_of(handle: str = HANDLE, *, id: str = "id", topic: str = "T", group:
 
 
 def judged(bench: Bench, request: bytes) -> bool:
-    """Whether the plain way took a request; what it did and answered is what the ordinary way would."""
+    """Whether the plain way took a request; its effects and its response have to equal those of the ordinary
+    way.
+    """
     bench.ends.clear()
     answer = bench.call(request)
     if answer is None:

@@ -1,4 +1,4 @@
-"""What the plain way takes is what protobuf reads and the ordinary way would store; it takes nothing else."""
+"""The plain way takes only requests that protobuf parses and the ordinary way would store."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ class Bench:
         self.stream = -1
 
     def make_room(self, reason: int, slot: int) -> bool:
-        """Make room in the ring of the queue, as if its entries were saved."""
+        """Free the queue's ring, as if its entries were saved."""
         self.appender.set(slot, layout.Q_SAVED, self.appender.get(slot, layout.Q_NEXT))
         return reason == layout.TAIL_FULL
 
     def feed(self, *, room: int = 10) -> list[object]:
-        """Let the engine read what the client wrote; its events but for windows."""
+        """Let the engine read the client's bytes; returns its events except those of windows."""
         self.plain.begin(pack_host(HOST), b"127.0.0.1:4711", room)
         self.engine.plain = self.plain
         events = self.engine.receive(self.client.data_to_send(), 0.0)
         return [each for each in events if isinstance(each, StreamOpened | Arrived)]
 
     def call(self, request: bytes, headers: list[tuple[str, str]] = HEADERS) -> bytes | None:
-        """The answer of the plain way; None: the call took the ordinary one."""
+        """The response of the plain way; ``None`` if the call took the ordinary one."""
         self.stream += 2
         self.client.send_headers(self.stream, headers)
         self.client.send_data(self.stream, prefixed(request), end_stream=True)
@@ -126,7 +126,9 @@ def plain_message(
 
 
 def judged(bench: Bench, request: bytes) -> bool:
-    """Whether the plain way took a request; what it stored and answered is what the ordinary way would."""
+    """Whether the plain way took a request; its record and its response have to equal those of the ordinary
+    way.
+    """
     before = bench.appender.batch_used
     answer = bench.call(request)
     if answer is None:
@@ -148,7 +150,7 @@ def judged(bench: Bench, request: bytes) -> bool:
     assert record.total_size == bench.appender.batch_used - before
     properties = encode_properties(wanted.properties) + ADDED
     if len(message.user_properties) > 1:
-        # In which order a map comes out of protobuf is its own affair.
+        # Protobuf does not define the order of a map's entries.
         assert decode_properties(record.properties) == decode_properties(properties)
         assert len(record.properties) == len(properties)
     else:
@@ -337,7 +339,7 @@ def test_the_plain_way_reads_what_protobuf_reads(data: st.DataObject) -> None:
         **values,
     )
     judged(Bench(), request)
-    # Some bytes of it are others, or missing, or twice.
+    # Some of its bytes are replaced, removed or doubled.
     changed = bytearray(request)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(changed) - 1))

@@ -1,4 +1,4 @@
-"""What an answer to the probe shows, cut anywhere."""
+"""The state that a response to the probe shows, wherever the response is cut."""
 
 from __future__ import annotations
 

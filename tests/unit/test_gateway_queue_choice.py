@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbitmq.gateway.queue_choice import bucket, queue_of
 
-# What Guava's own tests say of 0 to 19 among 100 buckets, and of single numbers.
+# The buckets of 0 to 19 among 100, and of single numbers, in Guava's own tests.
 OF_A_HUNDRED = [0, 55, 62, 8, 45, 59, 86, 97, 82, 59, 73, 37, 17, 56, 86, 21, 90, 37, 38, 83]
 SINGLE = [
     (6, 10863919174838991, 11),

@@ -1,4 +1,4 @@
-"""Answers of other servers that are kept for some seconds."""
+"""Responses of other servers that are cached for some seconds."""
 
 from __future__ import annotations
 

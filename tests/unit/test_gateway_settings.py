@@ -1,4 +1,4 @@
-"""Settings that clients get back, receipt handles and endpoints."""
+"""Settings that clients receive, receipt handles and endpoints."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def used(*addresses: tuple[str, int], scheme: int = AddressScheme.UNSPECIFIED) -
 def test_a_single_address_is_given_back(host: str, scheme: AddressScheme) -> None:
     found = of_client(used((host, 30_081)), "10.0.0.1", 10911)
     assert found == used((host, 30_081), scheme=scheme)
-    # What a client says of it counts.
+    # The scheme that a client names counts.
     asked = used((host, 30_081), scheme=AddressScheme.DOMAIN_NAME)
     assert of_client(asked, "10.0.0.1", 10911) == asked
 

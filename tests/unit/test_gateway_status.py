@@ -1,4 +1,4 @@
-"""Codes: what a client reads of what the broker says."""
+"""Codes: the gRPC status for each of the broker's response codes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ def test_no_circle_between_modules() -> None:
     graph = grimp.build_graph("orbitmq", exclude_type_checking_imports=True, cache_dir=None)
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(left) > 300
-    # Take away what imports nothing that is left; a circle is what never goes.
+    # Remove modules that import no remaining one; a circle is never removed.
     while gone := {module for module, imported in left.items() if not imported & left.keys()}:
         for module in gone:
             del left[module]

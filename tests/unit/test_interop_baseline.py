@@ -1,4 +1,4 @@
-"""The kept outputs of mqadmin: compared only with the same conversation, and never when they are damaged."""
+"""The recorded outputs of mqadmin are compared only with the same conversation, and never when damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make interop-grpc E2E=` makes of Maven's reports of two runs."""
+"""The result of `make interop-grpc E2E=` from Maven's reports of two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make interop-grpc` makes of the report of h2spec."""
+"""The result of `make interop-grpc` from the report of h2spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each warning and error of the servers has an event, and each event says what to do."""
+"""Each warning and error of the servers has an event, and each event has advice."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ROOMS = (
     "transport",
 )
 AT_ONCE = {"warning", "error", "exception", "critical"}
-# What writes one line of a level, and where its text stands among the arguments.
+# Functions that write a line of a given level, and the index of its text among their arguments.
 WITH_LEVEL = {"write": 2, "_note": 2}
-# What a method of this name hands on to one of those.
+# Methods that pass their text on to one of those, and its index among their arguments.
 HANDED_ON = {"note": 1, "_say": 0}
 
 
@@ -69,7 +69,7 @@ def is_warning(node: ast.expr) -> bool:
 
 
 def text_of(call: ast.Call) -> ast.expr | None:
-    """The argument that is the text of a warning or an error; ``None``: the call is none."""
+    """The argument that is the text of a warning or an error; ``None`` if the call writes neither."""
     if not isinstance(call.func, ast.Attribute):
         return None
     name, args = call.func.attr, call.args
@@ -84,7 +84,9 @@ def text_of(call: ast.Call) -> ast.expr | None:
 
 
 def said() -> dict[str, list[str]]:
-    """The texts of all warnings and errors, and where they stand; under "" those that are no constants."""
+    """The texts of all warnings and errors, with their places; under "" the places of those that are no
+    constants.
+    """
     found: dict[str, list[str]] = {}
     for room in ROOMS:
         for path in sorted((SOURCE / room).rglob("*.py")):
@@ -101,12 +103,12 @@ def said() -> dict[str, list[str]]:
 def test_each_warning_and_error_has_an_event_and_each_event_is_said() -> None:
     texts = said()
     assert len(texts) > 150
-    # These hand a text on; those who call them are looked at.
+    # These modules pass a text on; their callers are checked.
     handing_on = {"gateway/connection.py", "replication/link/ha_client.py", "runtime/log_limiter.py"}
     assert {place.partition(":")[0] for place in texts.pop("", [])} <= handing_on
     listed = [text for event in catalogue() for text in event.texts]
     assert len(set(listed)) == len(listed)
-    # The line about lines that are missing is written past the loggers.
+    # The line about missing lines is not written by a logger.
     own = {text for event in catalogue() if event.name == "log-lines-missing" for text in event.texts}
     assert {text: places for text, places in texts.items() if text not in listed} == {}
     assert set(listed) - set(texts) == own

@@ -1,4 +1,4 @@
-"""Columns become the same batch items that messages would, compiled or not."""
+"""Columns become the same batch items as messages, compiled or not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def encoded(encoder: BatchEncoder, rows: Sequence[int]) -> bytes:
     return bytes(out[: encoder.used])
 
 
-# By the reference implementation.
+# The expected values come from the reference implementation.
 @pytest.mark.parametrize(
     ("data", "seed", "expected"),
     [

@@ -143,7 +143,7 @@ def test_a_body_that_does_not_match_its_checksum_is_no_body() -> None:
         bodies = [body if valid else None for body, valid in _texts(columns.texts["body"], 3)]
         assert bodies == [b"body 0", instead, b"body 2"]
         assert columns.errors == {1: "queue 0, offset 1: the body does not match its checksum"}
-    # A damaged body does not matter when bodies are not read.
+    # A damaged body is no error if bodies are not read.
     assert ColumnDecoder({"topic"}).decode([bytes(source)]).rows == 3
 
 

@@ -1,4 +1,4 @@
-"""Numbers and times parsed from text that int() or fromisoformat() would misread or fail at."""
+"""Parsing of numbers and times in texts that int() or fromisoformat() would misread or fail at."""
 
 from __future__ import annotations
 

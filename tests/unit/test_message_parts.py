@@ -126,7 +126,7 @@ def test_unique_ids() -> None:
     assert len(set(made[:65_536])) == 65_536
     assert all(len(text) == 32 and text.startswith("0A000001") for text in made[:5])
     now = runtime.clock.now_ms()
-    # A simulated machine is in UTC.
+    # A simulated machine has the time zone UTC.
     month = datetime.fromtimestamp(now / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = month.timestamp() * 1000
     assert int(made[0][20:28], 16) == now - start

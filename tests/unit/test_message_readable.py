@@ -1,4 +1,4 @@
-"""The messages of a pull response, read in one go: the same as one by one, whatever the records are like."""
+"""The messages of a pull response, decoded in one go: the same as one by one, for all records."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def told(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def outcome(read: Callable[[], list[ReceivedMessage]]) -> Any:
-    """The messages, or the words of the refusal."""
+    """The messages, or the text of the refusal."""
     try:
         return [told(message) for message in read()]
     except RecordError as error:

@@ -64,7 +64,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def same(found: Record, expected: Record) -> bool:
-    """Whether they are equal in all that encoding does not compute."""
+    """Whether the records are equal, except for fields that encoding computes."""
     return plain(found) == plain(expected)
 
 

@@ -1,4 +1,4 @@
-"""The type of a message, by its properties."""
+"""The type of a message, derived from its properties."""
 
 from __future__ import annotations
 

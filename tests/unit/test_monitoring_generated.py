@@ -1,4 +1,4 @@
-"""Alerts and board: what they say, and that they name metrics that there are."""
+"""Alerts and dashboard: their contents, and that their metrics exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def queries() -> Iterator[str]:
 
 
 def used() -> set[str]:
-    """The metrics that alerts and board ask for."""
+    """The metrics that alerts and dashboard use."""
     return {name for query in queries() for name in METRIC.findall(query)}
 
 

@@ -1,4 +1,4 @@
-"""namesrv.conf: what it sets, what it warns of, what it refuses."""
+"""namesrv.conf: its settings, its warnings, its refusals."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_one_address_one_broker_and_the_newer_state_wins() -> None:
 
 @pytest.mark.behaviour("NR-16")
 def test_what_comes_late_from_an_earlier_connection_of_a_broker_does_not_count() -> None:
-    """A broker that was started again at once was out of the routes for up to 30 s."""
+    """A broker that is restarted at once must not be out of the routes for up to 30 s."""
     table = RouteTable()
     old, new = object(), object()
     table.register(broker(connection=old, opened=1), 0)
@@ -413,7 +413,7 @@ class Live:
 
 
 class RouteHistory(RuleBasedStateMachine):
-    """Random histories: what lives is kept a second time, as a plain dictionary."""
+    """Random histories, with a plain dictionary of the living brokers as the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -540,7 +540,7 @@ def test_how_long_a_lost_broker_has_not_been_heard() -> None:
     table = RouteTable()
     assert table.silent_ms("g", 0) is None
     table.register(broker(1, timeout_ms=4000), 1000)
-    # What was before the first report nobody here knows: a leader may have been heard a moment before.
+    # Before the first report nothing is known: a leader may have sent a heartbeat a moment before.
     assert table.silent_ms("g", 1500) == 500
     table.register(broker(0, timeout_ms=4000), 2000)
     table.touch("c", "h0:1", 3000)

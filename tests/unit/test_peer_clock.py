@@ -1,4 +1,4 @@
-"""How long requests were on their way, between clocks that are apart."""
+"""The time that requests were under way, between clocks that differ."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_clock_that_was_set_is_found_out_and_a_burst_of_late_ones_is_none() ->
 
 
 def test_a_clock_that_was_set_shows_in_all_requests() -> None:
-    """What is late and what is not is one for all: a connection carries pops and notices that wait longer."""
+    """All requests share one estimate: a connection carries pops, and notices that wait longer."""
     clock = PeerClock()
     clock.way_ms(0, 0)
     by_ms = LATE_MS + 1

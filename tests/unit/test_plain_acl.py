@@ -1,4 +1,4 @@
-"""Files of ACL 1.0: what they say, and what is said of those that cannot be used."""
+"""Files of ACL 1.0: their meaning, and the errors for files that cannot be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.auth.plain_acl import MAX_BYTES, PlainAclError, Version, read, read
 from orbitmq.auth.rules import ALLOWED, Acl, Action, Asked, ResourceKind
 from orbitmq.wire.signing import Secret
 
-# As RocketMQ 4.9.7 brings it.
+# The file that RocketMQ 4.9.7 ships.
 SHIPPED = b"""
 globalWhiteRemoteAddresses:
   - 10.10.103.*
@@ -100,7 +100,7 @@ def test_the_file_that_rocketmq_brings() -> None:
     asked=st.sampled_from(["PUB", "SUB"]),
 )
 def test_a_right_of_its_own_replaces_the_default_one(default: str, own: str, asked: str) -> None:
-    """As PlainPermissionManager.checkPerm judges."""
+    """The result is that of PlainPermissionManager.checkPerm."""
     named = (("orders", own),) if own else ()
     wanted = asked in (own or default).split("|")
     action = Action.PUB if asked == "PUB" else Action.SUB
@@ -109,7 +109,7 @@ def test_a_right_of_its_own_replaces_the_default_one(default: str, own: str, ask
     assert may(acl, action, ResourceKind.TOPIC, "others") is (asked in default.split("|"))
     acl = account(default_group=default, groups=named).acl()
     assert may(acl, action, ResourceKind.GROUP, "orders") is wanted
-    # The table file of users and rules keeps the same.
+    # The table file of users and rules keeps the same rights.
     again = Acl.from_plain(json.loads(json.dumps(acl.plain())))
     assert may(again, action, ResourceKind.GROUP, "orders") is wanted
 

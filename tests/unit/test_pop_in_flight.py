@@ -25,7 +25,7 @@ from orbitmq.wire.errors import HeaderError
 
 
 class Told:
-    """What listeners were told."""
+    """Records the notices to listeners."""
 
     def __init__(self) -> None:
         self.deliveries: dict[str, set[int]] = {}
@@ -107,7 +107,7 @@ def test_a_group_that_is_moved_has_nothing_in_flight_beyond(in_flight: InFlight,
 
 @pytest.mark.parametrize("seed", seeds(40))
 def test_state_by_chance_against_a_plain_table(seed: int) -> None:
-    """Deliveries that end leave nothing behind, and what listeners were told is the state."""
+    """Deliveries that end leave no entry, and the notices to listeners add up to the state."""
     dice = random.Random(seed)
     told = Told()
     in_flight = InFlight(told.changed, told.moved)
@@ -159,7 +159,9 @@ def test_runs_say_which_offsets(offsets: set[int], start: int) -> None:
 
 
 def test_a_gap_in_a_batch_is_not_passed() -> None:
-    """Six was dealt out and not done, seven was done: a smaller batch with five alone must not hide six."""
+    """Six was delivered and not acknowledged, seven was: a smaller batch with five alone must not
+    hide six.
+    """
     orders = OrderedPops(ChangeFeed())
 
     def dealt(offsets: list[int], now_ms: int) -> Batch:
@@ -248,7 +250,7 @@ def test_what_is_in_flight_in_a_queue_that_is_forgotten_is_not_done(in_flight: I
 def test_a_delivery_that_is_over_says_nothing_of_the_queue_that_has_its_name_now(
     in_flight: InFlight, told: Told
 ) -> None:
-    """Its redelivery may be stored after the group went back and its queue was forgotten."""
+    """Its redelivery may be stored after the group went back and its queue was dropped."""
     queue = in_flight.queue("T", "g", 0)
     delivery = take(in_flight, queue, 4)
     in_flight.move(queue, 0)
@@ -294,7 +296,7 @@ def test_what_a_broker_dealt_out_itself_is_no_news_to_it() -> None:
 
 
 def test_asking_whether_pops_are_news_makes_no_queue() -> None:
-    """A queue that was asked about would count as popped: its group's commits would go through it."""
+    """A queue that the check creates would count as popped: its group's commits would go through it."""
     other_feed, other = pops()
     take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
     told = {entry.table: entry for entry in everything(other_feed)}
@@ -305,7 +307,9 @@ def test_asking_whether_pops_are_news_makes_no_queue() -> None:
 
 @pytest.mark.behaviour("PO-37")
 def test_pops_of_before_a_reset_that_waits_are_no_news() -> None:
-    """A returning slave told them, and the group's committed offset went behind the reset again."""
+    """A returning slave sends such pops; the group's committed offset must not move beyond the reset
+    again.
+    """
     other_feed, other = pops()
     take(other.in_flight, other.in_flight.queue("T", "g", 0), 4)
     told = {entry.table: entry for entry in everything(other_feed)}

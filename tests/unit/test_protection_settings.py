@@ -1,4 +1,4 @@
-"""Settings that ask for access control, or for TLS, that a server does not have are refused."""
+"""Settings of access control or TLS that a server does not have are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKS = [
     "TLS.enable=true",
     "tls.server.protocols=TLSv1.3",
     "tls.protocols=TLSv1.3",
-    # Of another case than the setting.
+    # The key differs from the setting's in case.
     "AuthenticationEnabled = true",
 ]
 DOES_NOT = [
@@ -29,7 +29,7 @@ DOES_NOT = [
 ]
 Kind = type[BrokerConfig] | type[NameServerConfig]
 KINDS: list[Kind] = [BrokerConfig, NameServerConfig]
-# A broker has ACL 1.0, a name server has not.
+# A broker has ACL 1.0, a name server does not.
 CASES: list[tuple[Kind, str]] = [
     *product(KINDS, ASKS),
     *((NameServerConfig, f"aclEnable={value}") for value in ("true", "TRUE", "yes")),

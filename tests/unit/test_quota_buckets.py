@@ -1,4 +1,4 @@
-"""How long a client that is over its quota is not read."""
+"""How long the server pauses reading from a client that is over its quota."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_seconds_worth_may_come_at_once_and_more_is_paid_back() -> None:
     assert bucket.take(0.0, 50) == 0.5
     assert bucket.take(0.5, 0) == 0
     assert bucket.take(0.5, 10) == pytest.approx(0.1)
-    # What was not used is kept for a second only.
+    # Unused quota is kept for one second only.
     assert bucket.take(1000.0, 200) == 1.0
 
 

@@ -37,7 +37,7 @@ class Log:
         return len(self.data)
 
     def copy(self, end: int | None = None, begin: int | None = None) -> Log:
-        """The same up to ``end``, the files before ``begin`` deleted."""
+        """A copy of the log up to ``end``, with the files before ``begin`` deleted."""
         end, begin = self.end if end is None else end, self.begin if begin is None else begin
         spans = [span for span in self.spans if begin <= span.begin and span.end <= end]
         return Log(self.file_bytes, begin, self.data[:end], spans)
@@ -91,8 +91,8 @@ class Search:
     """One search.
 
     Attributes:
-        rounds: how many questions it took.
-        marks: how many blocks were compared.
+        rounds: the number of requests.
+        marks: the number of compared blocks.
     """
 
     def __init__(self, ours: Log, theirs: Log) -> None:
@@ -118,7 +118,7 @@ class Search:
 
 
 def common(ours: Log, theirs: Log) -> int:
-    """Record by record, from the first on that both have."""
+    """The end of the common part, compared record by record from the first one that both logs have."""
     found = ours.begin
     for span in ours.spans:
         if span.begin < theirs.begin:
@@ -137,7 +137,7 @@ def find(ours: Log, theirs: Log) -> int:
 
 
 def filled(count: int, size: int, source: random.Random | None = None, file_bytes: int = FILE_BYTES) -> Log:
-    """Messages of one size, with one body each or with others."""
+    """A log of messages of one size, with equal bodies or with random ones."""
     log = Log(file_bytes)
     for number in range(count):
         log.store(source.randbytes(size) if source else bytes(size), number)
@@ -145,7 +145,7 @@ def filled(count: int, size: int, source: random.Random | None = None, file_byte
 
 
 def split(ours: Log, kept: int, added: int, size: int) -> tuple[Log, Log]:
-    """A log, and one that has the first records of it and then others, with bodies of zeros."""
+    """A log, and one that has its first records and then others, with bodies of zeros."""
     theirs = ours.copy(ours.spans[kept].begin)
     for number in range(added):
         theirs.store(bytes(size), 10**6 + number)
@@ -160,7 +160,7 @@ SIZES = (1, 100, 3000, 5000, 20_000, 60_000)
 def test_it_is_that_which_a_search_record_by_record_finds(seed: int) -> None:
     source = random.Random(seed)
     ours = Log()
-    # Equal bodies, which repeat in themselves, and others; sizes that stay for a while, so that borders fit.
+    # Bodies are equal, also within themselves, or random; sizes stay for a while, so that borders match.
     for number in range(source.choice((1, 3, 30, 300))):
         if number % 20 == 0:
             size = source.choice(SIZES)
@@ -188,7 +188,7 @@ def ours_ends(log: Log) -> list[int]:
 
 @pytest.mark.behaviour("HL-15")
 def test_blanks_at_a_border_are_equal_in_other_logs() -> None:
-    """Before the border both logs have zeros for longer than a block, and before these other records."""
+    """Before the border both logs have zeros for longer than a block, and before these different records."""
     ours, theirs = split(filled(13, 20_000, random.Random(1)), 4, 6, 20_000)
     border = FILE_BYTES
     assert ours.data[border - BLOCK_BYTES : border] == theirs.data[border - BLOCK_BYTES : border]
@@ -197,7 +197,7 @@ def test_blanks_at_a_border_are_equal_in_other_logs() -> None:
 
 @pytest.mark.behaviour("HL-15")
 def test_middles_of_equal_bodies_are_equal_in_other_logs() -> None:
-    """The log as a whole was set aside: what was found between was no border of a record."""
+    """The search must not set the whole log aside because it finds a common offset inside a record."""
     ours, theirs = split(filled(24, 20_000), 17, 9, 20_000)
     assert find(ours, theirs) == ours.spans[16].end > 2 * FILE_BYTES
 
@@ -233,7 +233,7 @@ def test_a_record_of_4_mib(ahead: int) -> None:
 @pytest.mark.parametrize("rolled", [True, False])
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_the_follower_ends_at_a_border(*, rolled: bool, goes_on: bool) -> None:
-    """Nothing is cut when the master has the blank too, else what is behind the last record."""
+    """If the master has the blank too, nothing is cut, else the part after the last record."""
     log = filled(6, 20_000)
     ours, theirs = log.copy(), log.copy()
     ours.roll()
@@ -249,7 +249,7 @@ def test_the_follower_ends_at_a_border(*, rolled: bool, goes_on: bool) -> None:
 
 
 def test_the_master_ends_at_a_border_and_the_follower_goes_on() -> None:
-    """The follower's log has all of the master's, also the blank: it can be copied back."""
+    """The follower's log has all of the master's, with the blank, so it can be copied back."""
     theirs = filled(6, 20_000)
     theirs.roll()
     ours = theirs.copy()
@@ -258,7 +258,7 @@ def test_the_master_ends_at_a_border_and_the_follower_goes_on() -> None:
 
 
 def test_the_blank_behind_the_last_common_record_is_larger() -> None:
-    """The follower's next record was larger than the rest of the file, the master's was not."""
+    """The follower's next record is larger than the rest of the file, the master's is not."""
     log = filled(5, 20_000)
     ours, theirs = log.copy(), log.copy()
     ours.store(bytes(60_000), 20)
@@ -268,7 +268,9 @@ def test_the_blank_behind_the_last_common_record_is_larger() -> None:
 
 @pytest.mark.parametrize("kept", [6, 90, 100])
 def test_the_master_has_deleted_what_the_follower_has(kept: int) -> None:
-    """Of many files the first ones: asked for at growing distances, what is common must not be skipped."""
+    """The master lacks the first of many files; the growing distances of the search must not skip the common
+    part.
+    """
     ours = filled(120, 40_000)
     ours, theirs = split(ours, kept, 60, 40_000)
     begin = ours.spans[kept - 1].begin // FILE_BYTES * FILE_BYTES
@@ -294,7 +296,7 @@ def test_it_deletes_the_beginning_meanwhile() -> None:
 
 
 def test_a_damaged_record_ends_what_is_common() -> None:
-    """What is behind it cannot be read; the master has it all."""
+    """The records behind it cannot be read; the master has all of them."""
     theirs = filled(30, 20_000)
     ours = theirs.copy()
     ours.store(b"lost", 60)
@@ -303,7 +305,7 @@ def test_a_damaged_record_ends_what_is_common() -> None:
 
 
 def test_the_last_record_has_another_one_s_bytes_in_its_body() -> None:
-    """A stored record that is sent on as a body says that it lies elsewhere."""
+    """A record in another message's body names another log offset."""
     ours = filled(3, 100)
     ours.store(bytes(ours.data[: ours.spans[1].end]) * 30, 9)
     search = Search(ours, ours.copy())
@@ -312,7 +314,7 @@ def test_the_last_record_has_another_one_s_bytes_in_its_body() -> None:
 
 
 def test_small_records_before_a_large_one_are_found_as_fast() -> None:
-    """At equal distances most of them lay between two that were asked for, round after round."""
+    """At equal distances most of them would lie between two requested ones, round after round."""
     ours = filled(900, 10)
     ours.store(bytes(30_000), 5)
     for kept in range(0, 900, 89):
@@ -338,7 +340,7 @@ def test_files_are_asked_for_at_doubling_distances(count: int, places: list[int]
 
 
 def test_a_terabyte_takes_few_questions() -> None:
-    """Of 1024 files with ten million records each."""
+    """The log has 1024 files with ten million records each."""
     file_bytes, files = 1 << 30, 1024
 
     class Huge:

@@ -1,4 +1,4 @@
-"""RocketMQ's replication protocol byte by byte: what is read, and what no peer can mean."""
+"""RocketMQ's replication protocol byte by byte: its frames, and impossible ones."""
 
 from __future__ import annotations
 

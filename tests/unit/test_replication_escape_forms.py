@@ -1,4 +1,4 @@
-"""How escaping messages look, and where they go."""
+"""The form of escaping messages, and their targets."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_a_message_waited_by_is_gone_and_what_it_is_stays() -> None:
 def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
     state: int, deliveries: int, half: bool
 ) -> None:
-    """Seeds 30 and 39: one that had failed at a consumer waited there until its producer was asked."""
+    """Seeds 30 and 39: a message that has failed at a consumer must not become a half message again."""
     properties = {"TRAN_MSG": "true", "PGROUP": "shop", "DELAY": "3"}
     encoded = encode_properties(properties)
     message = NewMessage("T", 0, b"b", encoded, sys_flag=state, reconsume_times=deliveries)
@@ -106,7 +106,7 @@ def test_a_message_of_a_committed_transaction_does_not_begin_one_anew(
     ],
 )
 def test_a_timer_message_that_would_wait_on_is_what_its_producer_sent(asked: dict[str, str], at: str) -> None:
-    """It came up to a second early: at the beginning of its slot."""
+    """It is sent with its own time, not with that of its slot, which is up to a second earlier."""
     properties = {
         **asked,
         "REAL_TOPIC": "T",

@@ -1,4 +1,4 @@
-"""For how long a follower has been behind."""
+"""The time for which a follower has been behind."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_behind_is_the_time_since_the_first_byte_that_lacks() -> None:
 
 
 def test_a_log_has_surely_grown_when_its_sample_is_over() -> None:
-    """So nobody owes a byte before it is written, though what is written in one moment is one sample."""
+    """No follower owes a byte before it is written, although all writes of a moment are one sample."""
     lag = LagClock()
     for end, now in ((0, 0.0), (100, 1.0), (150, 1.05), (300, 3.0)):
         lag.sample(end, now)

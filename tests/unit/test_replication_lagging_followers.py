@@ -1,4 +1,4 @@
-"""A master that begins anew knows which slaves it had not told all."""
+"""A master that restarts knows which slaves it has not sent all changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.behaviour("PO-42")
 
 
 class Tabled:
-    """A table that has a version only."""
+    """A table that has only a version."""
 
     version = DataVersion(0, 0, 0)
 
@@ -45,7 +45,7 @@ def untold(side: Side) -> list[int]:
 
 
 async def lead(pair: Pair) -> tuple[Link, Link]:
-    """The master leads, and its slave has all."""
+    """Let the master lead, with a slave that has all its tables."""
     pair.master.become(Role.PRE_ONLINE)
     pair.master.become(Role.MASTER)
     links = connect(pair.master, pair.slave)
@@ -55,9 +55,9 @@ async def lead(pair: Pair) -> tuple[Link, Link]:
 
 
 async def begin_anew(pair: Pair) -> None:
-    """The master has what is on its disk, asks its slave and leads."""
+    """Restart the master with the tables on its disk; it takes its slave's tables and leads."""
     pair.master.become(Role.PRE_ONLINE)
-    pair.master.exchange.terms.begun = NONE  # as a new process has it
+    pair.master.exchange.terms.begun = NONE  # a new process knows no term
     here, _ = connect(pair.master, pair.slave)
     await pair.master.exchange.ask(here)
 
@@ -66,7 +66,7 @@ async def begin_anew(pair: Pair) -> None:
 async def test_what_a_slave_was_not_told_it_does_not_take_back(
     runtime: SimulatedRuntime, closed: bool
 ) -> None:
-    """It lost its link, or answered nothing while it had one."""
+    """The slave lost its link, or did not respond on it."""
     async with Pair(runtime) as pair:
         here, there = await lead(pair)
         assert untold(pair.master) == []
@@ -156,7 +156,9 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
 async def test_who_is_being_told_everything_lacks_something_until_it_has_all(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Its tables are of our term with the first frame: the rest of them would have been the newer ones."""
+    """Its tables have the master's term after the first frame, although it lacks the rest of the
+    newer ones.
+    """
     async with Pair(runtime) as pair:
         pair.master.become(Role.PRE_ONLINE)
         pair.master.become(Role.MASTER)
@@ -187,7 +189,8 @@ def test_who_was_killed_lacks_something_of_tables_of_one_term() -> None:
     feed = ChangeFeed()
     terms = Terms(feed)
     feed.register(OFFSETS, FedTable(int, lambda _key, _value: None, versioned := Tabled()))
-    assert not terms.has_older(0, untold=True)  # ours may be lost, theirs told by a master of RocketMQ
+    # the master may have lost its tables, the slave may have them from a master of RocketMQ
+    assert not terms.has_older(0, untold=True)
     versioned.version = DataVersion(3, 0, 0)
     assert [terms.has_older(term, untold=True) for term in (2, 3, 4)] == [True, True, False]
     assert [terms.has_older(term) for term in (2, 3, 4)] == [True, False, False]
@@ -206,7 +209,7 @@ async def test_a_slave_forgets_that_it_acted_when_its_masters_disk_has_what_it_d
         pair.master.saved.clear()
         pair.master.disk_s = 6 * DISK_S
         pair.master.become(Role.MASTER)
-        pair.master.tables.offsets.commit("g", "T", 1, 5)  # told in frames of its own, meanwhile
+        pair.master.tables.offsets.commit("g", "T", 1, 5)  # this commit is sent in its own frame meanwhile
         await pair.sleep(pair.master.disk_s - 0.005)
         assert pair.slave.exchange.acted.term
         assert pair.slave.tables.offsets.query("g", "T", 1) == 5
@@ -218,7 +221,9 @@ async def test_a_slave_forgets_that_it_acted_when_its_masters_disk_has_what_it_d
 
 @pytest.mark.behaviour("PO-44")
 async def test_every_follower_waits_for_the_disk(runtime: SimulatedRuntime) -> None:
-    """They are told side by side: the second must not go on while it is brought there for the first."""
+    """The slaves are sent the tables side by side: the second must wait for the write that the first one
+    started.
+    """
     saved: list[str] = []
 
     async def save(*tables: str) -> None:

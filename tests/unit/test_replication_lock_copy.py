@@ -14,7 +14,7 @@ from orbitmq.testing.machine.simulated import VirtualClock
 
 
 class Side:
-    """A master's word on its locks."""
+    """A master's copy of the queue locks, on a clock that the test moves."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -23,7 +23,7 @@ class Side:
         self.copy = LockCopy(self.clock, BrokerConfig(), self.role, locks, Timing(4.0, 1.0))
 
     def become(self, role: Role, *, has_groups: bool = True, took_all: bool = True) -> float:
-        """Seconds for which nothing is granted."""
+        """Change the role; returns the seconds for which no lock is granted."""
         changed = self.role.move(role, 0)
         assert changed is not None
         self.copy.role_changed(changed, has_groups=has_groups, took_all=took_all)

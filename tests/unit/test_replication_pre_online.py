@@ -1,4 +1,6 @@
-"""The way of a broker into service, as scripts: what is there, how each step ends, which step comes next."""
+"""The way of a broker into service, as scripts: its members, the end of each step, and the step that
+follows.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ SLAVE, OTHER = "10.0.0.3:10911", "10.0.0.4:10911"
 DONE, FAILED = Outcome(True), Outcome(False)
 AGREES = Outcome(True, consent=True)
 LEASE_S = 3.5
-# The member agrees each time, and its link does not come.
+# The member agrees each time, and its link does not come up.
 NO_LINK = (*[(Step.LINK, FAILED), (Step.ANNOUNCE, AGREES)] * (MAX_TRIES - 1), (Step.LINK, FAILED))
 
 
 class Way:
-    """One broker's way; its own log ends at ``log_end``."""
+    """The way of one broker, whose own log ends at ``log_end``."""
 
     def __init__(self, broker_id: int = 0, members: dict[int, str] | None = None, log_end: int = 100) -> None:
         self.plan = PreOnlinePlan(broker_id)
@@ -24,7 +26,7 @@ class Way:
         self.now_s = 0.0
 
     def goes(self, *steps: tuple[Step, Outcome]) -> None:
-        """The next steps are these, and end so."""
+        """Check that these are the next steps, and end them with these outcomes."""
         for step, outcome in steps:
             task = self.plan.next(self.members)
             assert task.step is step
@@ -106,7 +108,7 @@ def test_a_slave_follows_its_master_and_serves_also_without() -> None:
 
 @pytest.mark.behaviour("PO-20")
 def test_a_consent_that_got_old_on_the_way_is_asked_for_again() -> None:
-    """A slave that had started anew meanwhile acted, and its master led beside it."""
+    """A slave that restarted in between may act by then, and its master must not lead beside it."""
     way = Way()
     way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES))
     way.goes(*NO_LINK)
@@ -122,11 +124,13 @@ def test_a_consent_that_got_old_on_the_way_is_asked_for_again() -> None:
 
 @pytest.mark.behaviour("PO-35")
 def test_a_member_whose_link_does_not_come_is_told_again_where_its_master_is() -> None:
-    """Seed 6112: it began anew after it was told, so nobody came, and its tables were not taken."""
+    """Seed 6112: the member restarted after the announcement, so no link came up and its tables were not
+    taken.
+    """
     way = Way()
     way.goes((Step.COMPARE, Outcome(True, log_end=100)), (Step.ANNOUNCE, AGREES), (Step.LINK, FAILED))
     way.goes((Step.ANNOUNCE, AGREES), (Step.LINK, DONE))
-    # The link that came is gone again.
+    # The link that came up is lost again.
     way.goes((Step.TAKE, FAILED), (Step.ANNOUNCE, AGREES), (Step.LINK, DONE), (Step.TAKE, DONE))
     assert way.serves()
     assert way.plan.left_out == []

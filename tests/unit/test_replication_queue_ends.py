@@ -1,4 +1,4 @@
-"""How the ends of queues without messages are told, and what is made of what was told."""
+"""How the ends of queues without messages are sent, and how a receiver applies them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.behaviour("PO-38"), pytest.mark.usefixtures("orbitmq_l
 
 
 class Ended:
-    """A store, as far as the ends of its queues go."""
+    """The part of a store that knows the ends of its queues."""
 
     def __init__(self, **ends: Ends) -> None:
         self.ends = ends
@@ -77,7 +77,7 @@ async def test_what_is_not_of_the_form_is_refused(value: object) -> None:
 
 
 async def test_a_broker_that_serves_takes_them_from_one_that_acted_meanwhile() -> None:
-    """They move empty queues only, so they undo nothing."""
+    """They move only empty queues, so they undo no change."""
     feed = ChangeFeed()
     QueueEnds(feed, Ended())
     assert feed.has_rule(QUEUE_ENDS)

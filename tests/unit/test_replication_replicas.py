@@ -290,7 +290,8 @@ def test_one_broker_is_enough_when_no_more_are_asked_for(needed: int) -> None:
     assert Replicas(rule, lambda: 0).replicated == EVERYTHING
     assert QuorumRule(in_sync_replicas=2).ever_waits
     assert QuorumRule(all_in_sync=True).ever_waits
-    assert not QuorumRule(min_in_sync_replicas=2).ever_waits  # without automatic adjustment it says nothing
+    # without automatic adjustment this setting has no effect
+    assert not QuorumRule(min_in_sync_replicas=2).ever_waits
     assert QuorumRule(min_in_sync_replicas=2, auto=True).ever_waits
 
 
@@ -337,14 +338,16 @@ def test_a_broker_whose_log_was_cut_begins_anew() -> None:
 
 
 def shown(replicas: Replicas, now: float) -> tuple[bool, float, int]:
-    """In sync and silent as administrators see it, and how many count."""
+    """Whether the slave is in sync, for how long it is silent as administrators see it, and how many brokers
+    count.
+    """
     replicas.judge(now)
     state = replicas.states["a"]
     return state.in_sync, state.silent_s, replicas.in_sync
 
 
 def owing_since_10() -> Replicas:
-    """One slave that reported at 9.0 that it has all; at 10.0 the log went on."""
+    """One slave that reported at 9.0 that it has the whole log; at 10.0 the log grew."""
     ends = [0]
     replicas = Replicas(QuorumRule(), lambda: ends[-1], lambda _place, _now: 10.0)
     replicas.connected("a", 1, 0.0)
@@ -368,7 +371,7 @@ def test_the_first_look_of_all_knows_it() -> None:
 
 
 def test_a_slave_that_has_everything_is_silent_when_its_report_is_overdue() -> None:
-    """It counts for senders until it owes something; then a second decides."""
+    """It counts for senders until the log grows; then it has a second."""
     replicas = Replicas(QuorumRule(report_s=5.0), lambda: 0)
     replicas.connected("a", 1, 0.0)
     replicas.reported("a", 0, 0, 0.0)

@@ -1,4 +1,4 @@
-"""What two brokers seal for each other."""
+"""The contents that two brokers seal for each other."""
 
 from __future__ import annotations
 

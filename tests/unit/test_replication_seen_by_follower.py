@@ -1,4 +1,4 @@
-"""What was told or freed where a slave acted does not come again with its returning master."""
+"""A reset or an end of a batch at an acting slave is not undone by its returning master."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbitmq.testing import SimulatedRuntime
 
 
 async def come_back(pair: Pair) -> tuple[Link, Link]:
-    """The master that was cut off, but lived on, leads again."""
+    """Let the master that was cut off, but lived on, lead again."""
     pair.master.become(Role.PRE_ONLINE)
     if pair.slave.role.role is not Role.SLAVE:
         pair.slave.become(Role.SLAVE)
@@ -32,7 +32,9 @@ def lead(pair: Pair) -> tuple[Link, Link]:
 
 @pytest.mark.behaviour("PO-37")
 async def test_a_reset_that_the_acting_slave_has_told_does_not_come_again(runtime: SimulatedRuntime) -> None:
-    """The master that lived on knew it still, and told the slave: the group went from 90 back to 10."""
+    """The master that lived on still has the reset, and must not send it, or the group goes from 90 back to
+    10.
+    """
     async with Pair(runtime) as pair:
         links = lead(pair)
         master, slave = pair.master.tables.offsets, pair.slave.tables.offsets
@@ -48,7 +50,7 @@ async def test_a_reset_that_the_acting_slave_has_told_does_not_come_again(runtim
         for offsets in (master, slave):
             assert offsets.query("g", "T", 0) == 90
             assert [offsets.has_reset("g", "T", queue_id) for queue_id in range(2)] == [False, True]
-        # And once more.
+        # The master is cut off and returns again.
         cut(*links)
         pair.slave.become(Role.ACTING_MASTER)
         assert slave.take_reset("g", "T", 1) == 10
@@ -60,7 +62,7 @@ async def test_a_reset_that_the_acting_slave_has_told_does_not_come_again(runtim
 async def test_a_reset_that_the_acting_slave_never_knew_waits_for_its_group(
     runtime: SimulatedRuntime,
 ) -> None:
-    """An operator made it at the master that was cut off: nobody has been told."""
+    """An operator made it at the cut-off master, so no member has received it."""
     async with Pair(runtime) as pair:
         links = lead(pair)
         master, slave = pair.master.tables.offsets, pair.slave.tables.offsets
@@ -95,14 +97,14 @@ async def test_a_slave_that_did_not_act_takes_no_reset_away(runtime: SimulatedRu
 async def test_a_batch_of_an_earlier_run_that_the_slave_never_knew_blocks_on(
     runtime: SimulatedRuntime,
 ) -> None:
-    """What the followers knew was in the memory of the process that ended: the batch went out twice."""
+    """The slave's knowledge was in the memory of the ended process; the batch must not be delivered twice."""
     async with Pair(runtime) as pair:
         links = lead(pair)
         master, _ = (OrderedPops(side.tables.feed) for side in (pair.master, pair.slave))
         await pair.sleep(0.3)
         cut(*links)
         master.take("T", "g", 0, [5, 6, 7], now_ms=1000, invisible_ms=3_600_000, attempt_id=None)
-        pair.master.exchange._seen_by = SeenByFollower()  # as a new process has it
+        pair.master.exchange._seen_by = SeenByFollower()  # a new process has no record of that
         pair.slave.become(Role.ACTING_MASTER)
         await come_back(pair)
         assert master.blocked_until("T", "g", 0, None, 2000) == 3_601_000
@@ -112,7 +114,9 @@ async def test_a_batch_of_an_earlier_run_that_the_slave_never_knew_blocks_on(
 async def test_a_queue_that_was_freed_at_the_acting_slave_is_free_at_the_master(
     runtime: SimulatedRuntime,
 ) -> None:
-    """It was blocked until the batch's deadline of before; one that the slave never knew blocks on."""
+    """It must not stay blocked until the batch's earlier deadline; a batch that the slave never knew stays
+    blocked.
+    """
     async with Pair(runtime) as pair:
         links = lead(pair)
         master, slave = (OrderedPops(side.tables.feed) for side in (pair.master, pair.slave))

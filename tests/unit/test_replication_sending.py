@@ -1,4 +1,4 @@
-"""How much of the log a follower is sent in one step, near the end and far behind."""
+"""How much of the log a follower gets in one step, near the end and far behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orbitmq.testing.machine.simulated import SimulatedRuntime
 
 
 class Steps(asyncio.Transport):
-    """Takes everything; knows when how much came."""
+    """Accepts all writes, and records their times and sizes."""
 
     def __init__(self, runtime: SimulatedRuntime) -> None:
         super().__init__()
