@@ -1,4 +1,6 @@
-"""Who inherits the queue locks, by scripts: what happens at which time, and behind it what follows."""
+"""The heir of the queue locks, by scripts: each line has a time, events, and after ``->`` the
+expected state.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ def lines(script: str) -> list[tuple[float, list[str], str]]:
 
 
 def of_leader(script: str) -> None:
-    """Play a script: ``ask1`` slave 1 asks, ``gone`` the heir's port refuses; behind ``->`` the answers, and
-    after them the heir."""
+    """Play a script for a leader: with ``ask1`` slave 1 asks, with ``gone`` the heir's port refuses; after
+    ``->`` the answers, then the heir.
+    """
     will = LockGrantor(TERMS)
     for now_s, words, expected in lines(script):
         seen = []
@@ -46,7 +49,9 @@ def of_leader(script: str) -> None:
 
 
 def of_slave(script: str) -> None:
-    """Play a script: ``ask``, ``1`` the answer to the first question, ``void``; then whether all is here."""
+    """Play a script for a slave: ``ask``, ``1`` the answer to the first question, ``void``; then whether it
+    has all locks.
+    """
     claim = Lease(1, HOLD_S)
     for now_s, words, expected in lines(script):
         for word in words:
@@ -133,8 +138,10 @@ def test_what_was_promised_before_is_void() -> None:
 
 
 def of_one_that_led(script: str, *, of_two: bool = True) -> None:
-    """Play a script: ``begins`` to lead, and has all locks from a time on or ``?``; ``leads`` still;
-    ``promises`` a slave; ``ends``; ``void``; ``all`` was told; then from when on it knows all, if it does."""
+    """Play a script for a leader's knowledge: it ``begins`` to lead with all locks from a time on or ``?``,
+    still ``leads``, ``promises`` to a slave, ``ends``; ``void``; ``all`` locks were received. Then from which
+    time on it knows all locks, if it does.
+    """
     knowledge, will = LockCompleteness(TERMS.guard_s, of_two=of_two), LockGrantor(TERMS)
     for now_s, words, expected in lines(script):
         match words:

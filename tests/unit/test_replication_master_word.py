@@ -1,4 +1,4 @@
-"""What a slave may do by the word of its master: that the master stopped, is back, or asks for the lead."""
+"""The actions of a slave on its master's word: that the master stopped, is back, or asks for the lead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deciders about roles, by scripts: what happens at which time, and under each step what follows."""
+"""The deciders about roles, by scripts: a time and its events, and after each step the expected trace."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ ROLE_AFTER = {
 
 
 class Script:
-    """A broker whose name servers, link and master's port do what lines of text say.
+    """A broker whose name servers, link and master's port follow lines of text.
 
-    A line is a time in seconds, words of what happens then, and behind ``->`` the expected trace: the move,
-    the role after it, and the master that is followed. Words: ``n1:01`` name server n1 shows ids 0 and 1
-    (``n1:-`` nobody; ``n1:1/3.5`` and that it has not heard another one for 3.5 s), ``n1:down`` its port
-    refuses, ``hb1`` it answers our heartbeat, ``gone1`` it answers
-    that we are not registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port,
-    ``dead1`` for a refusing port of broker 1, ``released`` (the master says that it leads no more), ``idle``
-    (who did not agree does nothing any more), ``lease1`` (broker 1 leaves the lead to us), ``promise`` (we
-    leave it to our master), ``yield`` (a returning master is made way for), ``moved`` (it says that it is at
-    h9:1 now),
-    ``online`` (pre-online has ended with everybody's consent), ``fenced`` (without it).
+    A line is a time in seconds, words for the events, and after ``->`` the expected trace: the move, the role
+    after it, and the master that is followed. Words: ``n1:01`` name server n1 shows ids 0 and 1 (``n1:-``
+    none; ``n1:1/3.5`` only id 1, with 3.5 s since the last heartbeat of another), ``n1:down`` its port
+    refuses, ``hb1`` it answers this broker's heartbeat, ``gone1`` it answers that this broker is not
+    registered, ``link`` and ``nolink``, ``refuses`` and ``silent`` for the master's port, ``dead1`` for a
+    refusing port of broker 1, ``released`` (the master says that it does not lead any more), ``idle`` (the
+    broker that did not agree has stopped acting), ``lease1`` (broker 1 leaves the lead to this broker),
+    ``promise`` (this broker leaves it to its master), ``yield`` (this broker steps down for a returning
+    master), ``moved`` (the master names h9:1 as its address), ``online`` (pre-online has ended with the
+    consent of all), ``fenced`` (without it).
     """
 
     def __init__(self, broker_id: int, role: Role, servers: int = 1, others: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Slaves that come over the link by themselves: which of them have a say in whether a master serves."""
+"""Slaves that connect by themselves: those whose consent a master needs before it serves, and the others."""
 
 from __future__ import annotations
 

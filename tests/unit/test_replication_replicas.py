@@ -1,8 +1,9 @@
-"""Who counts as a replica, and up to where enough have the log: scripts with the expected trace at each step.
+"""The slaves that count as replicas, and the offset up to which enough of them have the log, by scripts.
 
-A step is "time: what happens", the trace is "in sync/need mark", "-" for "this broker is enough", and
-"refused" when a new message would not be taken. "log" moves the end of the log, "up", "ack", "gone" are the
-HA port's calls: ``up link replica``, ``ack link received [durable]``, ``gone link``; "judge" is a look.
+A step is "time: events", the trace is "in sync/need mark", "-" for "this broker is enough", and "refused"
+when the master would refuse a new message. "log" moves the end of the log, "up", "ack", "gone" are the HA
+port's calls: ``up link replica``, ``ack link received [durable]``, ``gone link``; "judge" lets the master
+check its slaves.
 """
 
 from __future__ import annotations

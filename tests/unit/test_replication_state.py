@@ -1,4 +1,4 @@
-"""Tables travel with the log: a slave has those of its master."""
+"""Tables are sent beside the log: a slave has those of its master."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_the_slaves_tables_are_the_masters_within_a_moment(
                 links = connect(pair.master, pair.slave) if links is None or dice.random() < 0.5 else None
             change_something(pair.master.tables, dice)
             if links is None and dice.random() < 0.1:
-                change_something(pair.slave.tables, dice)  # a slave whose tables went another way
+                change_something(pair.slave.tables, dice)  # a slave whose tables differ
             await pair.sleep(dice.random() / 20)
         if links is None:
             connect(pair.master, pair.slave)
@@ -73,7 +73,7 @@ async def test_a_topic_is_told_at_once_and_counts_when_it_is_on_the_followers_di
 
 @pytest.mark.behaviour("MO-17")
 async def test_topics_that_wait_for_the_log_when_the_link_ends_are_saved(runtime: SimulatedRuntime) -> None:
-    """They were made in memory only, and written with the next change."""
+    """They must not stay in memory until the next change is written."""
     async with Pair(runtime) as pair:
         ends = connect(pair.master, pair.slave)
         await pair.sleep(0.2)
@@ -152,7 +152,7 @@ async def test_a_change_waits_for_the_log_that_it_speaks_of(runtime: SimulatedRu
 async def test_a_slave_that_came_just_now_has_the_tables_before_its_master_goes(
     runtime: SimulatedRuntime,
 ) -> None:
-    """It had the log already: its messages were of topics that nobody knew any more."""
+    """It has the log already, and without the tables its messages would belong to unknown topics."""
     async with Pair(runtime) as pair:
         pair.master.tables.topics.update(TopicConfig("new"))
         connect(pair.master, pair.slave)
@@ -178,7 +178,7 @@ async def test_what_the_leader_told_counts_when_it_is_gone(runtime: SimulatedRun
 async def test_an_older_change_is_never_made_behind_a_newer_one(
     runtime: SimulatedRuntime, event: str, newer: str, orbitmq_seed: int
 ) -> None:
-    """Changes are made in slices, and the leader is lost after the first one."""
+    """Changes are applied in slices, and the leader is lost after the first one."""
     choice = random.Random(orbitmq_seed)
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
@@ -190,7 +190,7 @@ async def test_an_older_change_is_never_made_behind_a_newer_one(
         for _ in range(100):
             change_something(master.tables, choice)
         master.tables.topics.update(TopicConfig("told at once"))
-        await pair.sleep(0.0005)  # the frames of before and of after arrive together
+        await pair.sleep(0.0005)  # the earlier frames and the later ones arrive together
         master.tables.log_end = 1000
         master.tables.offsets.commit("g", "moves on", 0, 99)
         for _ in range(100):
@@ -214,7 +214,7 @@ async def test_an_older_change_is_never_made_behind_a_newer_one(
         await pair.sleep(1)
         assert slave.tables.offsets.query("g", "moves on", 0) == 99
         there, here = slave.content(), master.content()
-        for content in (there, here):  # one that acts begins a term of its own
+        for content in (there, here):  # an acting broker begins a new term
             for table in ("topics", "groups", "offsets"):
                 content[table]["dataVersion"]["stateVersion"] = 0
         assert there == here

@@ -1,4 +1,4 @@
-"""Tables after a slave has acted: what a returning master takes of them, and what not."""
+"""Tables after a slave has acted: the changes that a returning master takes over, and the others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_tables_that_are_older_are_not_taken(runtime: SimulatedRuntime) ->
 
 
 async def test_a_master_of_an_older_term_is_told_and_not_heard(runtime: SimulatedRuntime) -> None:
-    """A frozen master that thaws: meanwhile another broker has led."""
+    """A frozen master thaws after another broker has led."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.become(Role.ACTING_MASTER)
@@ -88,7 +88,7 @@ async def test_a_master_of_an_older_term_is_told_and_not_heard(runtime: Simulate
 async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_heard(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Seed 1063: it came back while no name server ran, and led without what its slave had done."""
+    """Seed 1063: the master returned without a name server, and must not lead without its slave's changes."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.become(Role.ACTING_MASTER)
@@ -104,7 +104,7 @@ async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_he
         for side in (master, slave):
             assert side.tables.offsets.queues("g", "T") == {0: 50, 1: 7}
         term = master.exchange.terms.term
-        # What it did is its master's now: it follows like any other.
+        # Its master has all its changes, so it follows like any other slave.
         cut(*links)
         master.tables.offsets.commit("g", "T", 0, 51)
         connect(master, slave)
@@ -118,7 +118,7 @@ async def test_a_master_that_began_the_same_term_as_its_slave_is_told_and_not_he
 async def test_who_stops_to_act_tells_what_its_last_work_has_changed(
     runtime: SimulatedRuntime, telling: str
 ) -> None:
-    """Seed 1634: it told its tables first. What it handed on last was gone with what its master told then."""
+    """Seed 1634: if it sends its tables too early, its master's tables replace its last changes."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         connect(master, slave)
@@ -141,7 +141,7 @@ async def test_who_stops_to_act_tells_what_its_last_work_has_changed(
 
 
 class Delivering(Side):
-    """With the tables of what a broker delivers."""
+    """A broker with the tables of deliveries."""
 
     def __init__(self, runtime: SimulatedRuntime, role: Role) -> None:
         super().__init__(runtime, role)
@@ -155,7 +155,7 @@ class Delivering(Side):
         return [tables.topics, tables.groups, tables.offsets, self.delays, self.halves, self.modes, *own]
 
     async def started_again(self, role: Role = Role.SLAVE) -> Delivering:
-        """The same broker with what is in the files of this one."""
+        """A restart: a broker with the contents of this one's table files."""
         await self.exchange.stop()
         again = Delivering(self.runtime, role)
         for before, after in zip(self.stored(), again.stored(), strict=True):
@@ -165,7 +165,7 @@ class Delivering(Side):
 
     @property
     def delivered(self) -> tuple[list[int], int, dict[int, int]]:
-        """The halves that escaped, the place of a delay level, the offsets of a group."""
+        """The escaped half messages, the offset of a delay level, the offsets of a group."""
         return list(self.halves), self.delays.place(2).offset, self.tables.offsets.queues("g", "T")
 
 
@@ -175,12 +175,14 @@ class Delivering(Side):
 async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
     runtime: SimulatedRuntime, terms: int, comes: str
 ) -> None:
-    """Seed 4593: it came back as a slave and took its master's tables; a half message was asked about twice.
+    """Seed 4593: a slave that restarts must not lose its changes to its master's tables, or a half message is
+    checked twice.
 
-    Its master began the same term, or one more, while it was away. What that one did is not undone.
+    Its master began the same term, or one more, meanwhile, and the master's own changes are not undone.
 
     Args:
-        comes: how the master learns it: it is told, it asks, or it is told and knows its term from its files.
+        comes: how the master gets the changes: by a frame, by a request, or by a frame when its term comes
+            from its files.
     """
     pull, pop = (SetMessageRequestModeRequestBody("T", "g", mode) for mode in MessageRequestMode)
     pair = Pair(runtime)
@@ -222,7 +224,7 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
             assert side.modes.get("T", "g") == pop
             assert "made meanwhile" in side.tables.topics
             assert side.exchange.terms.term == terms + 1
-        # All is told: once more it comes as any other slave.
+        # All changes are sent: at the next link it follows like any other slave.
         master.halves.remove(7)
         cut(*links)
         pair.slave = slave = await slave.started_again()
@@ -236,7 +238,7 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
 async def test_what_a_slave_did_is_older_than_what_its_master_changed_before_it_was_made(
     runtime: SimulatedRuntime,
 ) -> None:
-    """The master serves while it makes, in slices, the changes received from the slave that acted."""
+    """The master serves while it applies, in slices, the changes received from the slave that acted."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.become(Role.ACTING_MASTER)
@@ -269,7 +271,9 @@ async def test_what_a_slave_did_is_older_than_what_its_master_changed_before_it_
 async def test_a_slave_that_acted_undoes_no_topic_or_group_of_a_master_that_served_since(
     runtime: SimulatedRuntime, terms: int
 ) -> None:
-    """It knows them as they were before: one that was deleted came again, one that was changed went back."""
+    """The slave has their earlier state; a deleted one must not return, and a changed one must not go
+    back.
+    """
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         links = connect(master, slave)
@@ -300,7 +304,7 @@ async def test_a_slave_that_acted_undoes_no_topic_or_group_of_a_master_that_serv
 async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not_lead(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Seed 1228: its slave knew an older place of a popped queue, and a message in flight was forgotten."""
+    """Seed 1228: its slave has an older offset of a popped queue, which must not drop a message in flight."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         master.become(Role.PRE_ONLINE)
@@ -323,7 +327,7 @@ async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not
 
 @pytest.mark.behaviour("PO-31")
 async def test_a_reset_that_a_group_was_told_does_not_come_again(runtime: SimulatedRuntime) -> None:
-    """A slave that lagged behind knew it still, and the group went through the same messages again."""
+    """A slave that lagged behind still has it, and the group must not read the same messages again."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         master.become(Role.PRE_ONLINE)
@@ -348,7 +352,9 @@ async def test_a_reset_that_a_group_was_told_does_not_come_again(runtime: Simula
 async def test_a_reset_at_a_slave_that_acted_counts_where_it_skips_messages(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Its master served all the time: back behind what that one has seen done it does not go."""
+    """Its master served all the time, so the reset does not go back to messages that the master has seen
+    consumed.
+    """
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         for queue_id in range(2):
@@ -370,7 +376,9 @@ async def test_a_reset_at_a_slave_that_acted_counts_where_it_skips_messages(
 async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
     runtime: SimulatedRuntime, follows: bool
 ) -> None:
-    """The table has no version; one that never followed in our term is even older (its term is lower)."""
+    """The table has no version; a slave that never followed in the master's term is even older, as its own is
+    lower.
+    """
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         modes = [RequestModes(side.tables.feed, Events()) for side in (master, slave)]
@@ -391,7 +399,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
         assert modes[0].get("T", "g") == pop
         if not follows:
             return
-        # One that led since then is right.
+        # A slave that has led since then has the newer mode.
         slave.become(Role.ACTING_MASTER)
         modes[1].put(pull)
         slave.become(Role.SLAVE)
@@ -401,7 +409,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
 
 @pytest.mark.behaviour("PO-27")
 async def test_a_slave_that_came_again_is_asked_on_its_new_link(runtime: SimulatedRuntime) -> None:
-    """A cut had left our half of the old one, and nobody answered there."""
+    """A cut leaves the master's half of the old link, on which no response comes."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         slave.tables.topics.update(TopicConfig("made meanwhile"))

@@ -1,4 +1,6 @@
-"""Which slaves a returning master asks by request codes, and whose answer it waits for."""
+"""The slaves whose tables a returning master takes by request codes, and those whose response it
+waits for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from orbitmq.wire.bodies.topic import TopicConfig
 
 
 class Codes:
-    """Takes tables by request codes; knows of whom."""
+    """Takes tables by request codes, and records the addresses."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -28,7 +30,9 @@ class Codes:
 async def test_only_a_slave_that_was_never_linked_over_the_stream_is_asked_by_codes(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Of one of ours whose link is gone they tell a part of its tables: it is to come and be asked again."""
+    """If a link of an OrbitMQ slave is gone, codes would give a part of its tables only: it has to connect
+    again first.
+    """
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         master.become(Role.PRE_ONLINE)
@@ -51,7 +55,7 @@ async def test_only_a_slave_that_was_never_linked_over_the_stream_is_asked_by_co
 
 @pytest.mark.behaviour("PO-27")
 async def test_the_newest_link_of_a_slave_says_what_it_has(runtime: SimulatedRuntime) -> None:
-    """What had gone into our half of an older one is there when all was told on the new one."""
+    """Changes lost in the master's half of an older link are there once the new link has sent all tables."""
     async with Pair(runtime) as pair:
         master, slave = pair.master, pair.slave
         here, there = connect(master, slave)

@@ -1,4 +1,4 @@
-"""The parts that move tables: terms, frames, inbox and outbox."""
+"""The parts that send tables: terms, frames, inbox and outbox."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entry(log_offset: int, key: str = "k", value: int | None = 1, table: str = O
 
 @pytest.mark.behaviour("PO-32")
 def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told() -> None:
-    """Seed 4593: one that was killed, acted once more, or started as a slave, did not know it any more."""
+    """Seed 4593: the term has to survive a kill, a second acting, and a start as a slave."""
     feed, written = ChangeFeed(), []
     feed.subscribe(lambda table, key, _value: written.append((table, key)))
     acted = ActingTerm(feed)
@@ -56,7 +56,9 @@ def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told()
 
 @pytest.mark.behaviour("PO-32")
 async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) -> None:
-    """After the first start it was in the journal only, which the tables' first writing drops."""
+    """After the first start only the journal holds the term, and the first write of the tables drops the
+    journal.
+    """
     for acts in (True, False, False):
         feed = ChangeFeed()
         acted = ActingTerm(feed)
@@ -72,7 +74,7 @@ async def test_that_a_slave_acted_outlives_two_kills(runtime: SimulatedRuntime) 
 
 
 class Users:
-    """Users and rules of a broker, in the simplest form."""
+    """The users and rules of a broker, in the simplest form."""
 
     def __init__(self, feed: ChangeFeed) -> None:
         self.feed = feed
@@ -104,7 +106,7 @@ async def test_users_go_over_sealed_links_only(runtime: SimulatedRuntime) -> Non
         here.put(USERS, "later", "of the master")
         await pair.sleep(0.2)
         assert list(there.found) == [(USERS, "own"), (ACLS, "own")]
-        # A false master tells some, and all that it has.
+        # A false master sends some, and claims that they are all.
         forged = [FeedEntry(9, 0, table, "evil", "forged") for table in (USERS, ACLS)]
         pair.slave.peers.received(
             links[1], FrameKind.STATE, encode(Changes(3, 0, 99, forged, begins=True, ends=True))
@@ -121,7 +123,7 @@ async def test_users_go_over_sealed_links_only(runtime: SimulatedRuntime) -> Non
 
 
 def test_an_acting_slave_tells_other_slaves_no_users(runtime: SimulatedRuntime) -> None:
-    """That goes by a request, which is not sealed."""
+    """This way goes by a request, which is not sealed."""
     side = Side(runtime, Role.SLAVE)
     Users(side.tables.feed).put(USERS, "app", "secret-of-app-1")
     side.tables.offsets.commit("g", "T", 0, 5)
@@ -132,14 +134,14 @@ def test_an_acting_slave_tells_other_slaves_no_users(runtime: SimulatedRuntime) 
 
 
 def test_that_a_slave_acted_is_not_told_as_a_table() -> None:
-    """Its master would take it for its own acting."""
+    """Its master would take the term for its own."""
     feed = ChangeFeed()
     ActingTerm(feed).begins(3)
     assert list(everything(feed)) == []
 
 
 def test_frames_tell_in_which_term_their_sender_acted_first() -> None:
-    """The first frame of an answer says it, also when its entries are too many for one."""
+    """The first frame of a response has it, also when the entries need several frames."""
     entries = [FeedEntry(1, 0, OFFSETS, str(at), at) for at in range(2 * MAX_ENTRIES)]
     payloads = SendingLink(sealed=False).frames(5, 9, entries, begins=True, ends=True, asked=True, acted_in=3)
     first = next(frame for frame in map(decode_state, payloads) if isinstance(frame, Changes))

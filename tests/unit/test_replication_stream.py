@@ -184,10 +184,11 @@ def test_greetings_that_cannot_be() -> None:
     ("role", "keeps_own", "common", "has", "copies"),
     [
         ("pre-online", True, 600, 600, True),
-        ("pre-online", True, 600, 800, False),  # it has taken other messages since
-        ("pre-online", False, 600, 800, True),  # without its slave it acknowledged none of them
-        ("pre-online", True, 0, 800, True),  # a new disk: there is nothing in common
-        ("pre-online", False, 600, 1000, False),  # it waited for our link, we for a copy that never came
+        ("pre-online", True, 600, 800, False),  # the master has taken other messages since
+        ("pre-online", False, 600, 800, True),  # without its slave the master acknowledged none of them
+        ("pre-online", True, 0, 800, True),  # a new disk: the logs have nothing in common
+        # the slave waits for the master's link, the master for a copy that never came
+        ("pre-online", False, 600, 1000, False),
         ("pre-online", False, 600, 1200, False),
         ("master", True, 600, 600, True),
         ("fenced master", True, 600, 600, True),
@@ -251,7 +252,7 @@ def test_a_process_that_comes_again_or_anew_replaces_its_older_link() -> None:
 def test_two_that_live_with_one_id_keep_their_links() -> None:
     links, first, second = ComeAgain(), hello(run="1"), hello(run="2")
     assert not links.replaces(hello(run="2", address="10.0.0.9:1"), first)
-    # When they have one address too, each link but one is ended once.
+    # If they also have the same address, each link except one is ended once.
     assert links.replaces(second, first)
     assert not links.replaces(first, second)
     assert not links.replaces(first, second)

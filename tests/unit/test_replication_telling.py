@@ -1,4 +1,4 @@
-"""A broker is told all tables piece by piece, while they change."""
+"""A broker is sent all tables piece by piece, while they change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orbitmq.testing import SimulatedRuntime
 from orbitmq.testing.machine.simulated import VirtualClock
 from orbitmq.wire.bodies.topic import TopicConfig
 
-# More than are sent before the other side has answered.
+# More entries than are sent before the other side responds.
 MANY = MAX_ENTRIES * (WINDOW + 4)
 
 
@@ -27,7 +27,7 @@ def make_topics(side: Side) -> None:
 
 
 def change_the_last(side: Side) -> None:
-    """Change what is told in the end."""
+    """Change the entries that are sent last."""
     side.tables.topics.update(TopicConfig(f"t{MANY - 2}", 8, 8))
     side.tables.topics.delete(f"t{MANY - 1}")
 
@@ -42,7 +42,7 @@ def check_the_last(side: Side) -> None:
 
 @pytest.mark.behaviour("MO-13")
 async def test_a_slave_that_links_has_what_changed_while_it_was_told(runtime: SimulatedRuntime) -> None:
-    """The list was made when it began: older values came last, and a deleted topic lived on."""
+    """Values from the start of the transfer must not arrive last, and a deleted topic must not return."""
     async with Pair(runtime) as pair:
         make_topics(pair.master)
         connect(pair.master, pair.slave)
@@ -56,7 +56,7 @@ async def test_a_slave_that_links_has_what_changed_while_it_was_told(runtime: Si
 async def test_a_returning_master_has_what_changed_at_its_slave_while_it_was_told(
     runtime: SimulatedRuntime,
 ) -> None:
-    """Changes of a slave that acts are told with the answer only, so none may be left out."""
+    """The response alone carries the changes of an acting slave, so it must not lack any."""
     async with Pair(runtime, Role.ACTING_MASTER) as pair:
         make_topics(pair.slave)
         pair.master.become(Role.PRE_ONLINE)
@@ -73,7 +73,7 @@ async def test_a_returning_master_has_what_changed_at_its_slave_while_it_was_tol
 async def test_messages_popped_while_a_slave_is_told_stay_in_flight_there(runtime: SimulatedRuntime) -> None:
     async with Pair(runtime) as pair:
         here, there = (PopState(side.tables.feed, side.tables.offsets) for side in (pair.master, pair.slave))
-        for number in range(MANY // 2):  # the offsets of all come before
+        for number in range(MANY // 2):  # the offsets of all queues are sent before
             queue = here.in_flight.queue("T", f"g{number}", 0)
             delivery = here.in_flight.take(queue, 0, range(5), 5, now_ms=1, invisible_ms=1000)
             here.in_flight.acknowledge(queue, delivery.receipt, range(5))
@@ -107,7 +107,7 @@ def test_nothing_is_kept_of_changes_when_all_is_told() -> None:
 async def test_whole_tables_are_told_in_slices(
     runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One frame is encoded at a time: encoding all frames of a link held up the event loop for 0.1 s."""
+    """One frame is encoded at a time, since encoding all frames of a link blocks the event loop for 0.1 s."""
     async with Pair(runtime) as pair:
         count = MAX_ENTRIES * (WINDOW + 2)
         for number in range(count):

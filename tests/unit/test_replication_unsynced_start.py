@@ -1,4 +1,4 @@
-"""A master that was killed serves before it has heard of its slave, which knows what its disk lacks."""
+"""A killed master serves before it hears from its slave, which has changes that the master's disk lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.behaviour("PO-45")
 
 
 async def killed(pair: Pair, *, groups: int = 1) -> None:
-    """The slave was told commits, one of them back, that the killed master does not have on its disk."""
+    """Kill the master, whose disk lacks commits that its slave has, one of them backwards."""
     here, there = await lead(pair)
     offsets = pair.master.tables.offsets
     for number in range(groups):
@@ -32,7 +32,7 @@ async def killed(pair: Pair, *, groups: int = 1) -> None:
     offsets.commit("g", "back", 0, 9)
     pair.master.crashed = True
     pair.master.become(Role.PRE_ONLINE)
-    # As a new process has it.
+    # A new process has no term.
     pair.master.exchange.terms.begun = NONE
     pair.master.exchange._unsynced._is_over = False
 
@@ -99,7 +99,7 @@ def test_it_is_alone_until_somebody_has_told_it_all() -> None:
     assert not alone.lacks(9)
     alone.begins(3)
     alone.changed("t", "a")
-    alone.begins(4)  # once more, without having heard
+    alone.begins(4)  # a second term without a word from the slave
     assert [alone.lacks(term) for term in (2, 3, 4)] == [False, True, True]
     assert alone.has_changed("t", "a")
     assert not alone.has_changed("t", "b")

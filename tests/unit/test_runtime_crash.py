@@ -1,4 +1,4 @@
-"""What the disk in memory forgets in a crash, and the failures it can be told to have."""
+"""Data that the disk in memory loses in a crash, and the failures that a test can inject."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_prefix_crash_leaves_a_torn_prefix(seed: int, writes: list[bytes], syn
 def test_any_crash_leaves_of_each_block_what_it_had_at_some_moment(
     seed: int, sizes: list[int], synced: int
 ) -> None:
-    """No block of a device has a later write without an earlier one: such damage there is not."""
+    """A device never keeps a later write of a block without an earlier one."""
     files = new_files(seed)
     segment = files.open_segment("/log", 40_000, create=True)
     moments = [bytes(40_000)]

@@ -123,7 +123,7 @@ def test_what_is_added_to_a_file(files: Files, root: str) -> None:
 
 @pytest.mark.behaviour("AZ-20")
 def test_a_line_that_does_not_fit_leaves_nothing(root: str) -> None:
-    """In a process of its own, as the limit of a file's size is the process's."""
+    """This runs in a process of its own, since the limit on a file's size is that of the process."""
     program = f"""
 import os, resource, signal
 from orbitmq.runtime import system_runtime
@@ -209,7 +209,7 @@ def test_the_lock_is_exclusive(files: Files, root: str) -> None:
 
 @pytest.mark.behaviour("ST-03")
 def test_the_lock_and_that_of_a_jvm_exclude_each_other(root: str) -> None:
-    # What FileChannel.tryLock(0, 1, false) does.
+    # This is the lock of FileChannel.tryLock(0, 1, false).
     jvm = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)"
     waits = f"{jvm}; print('locked', flush=True); sys.stdin.read()"
     files, path = system_runtime().files, f"{root}/lock"
@@ -238,7 +238,9 @@ def test_the_used_share_of_the_disk(files: Files, root: str) -> None:
 def test_what_is_made_in_a_folder_that_is_not_synced_is_made_anew(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next try found it, synced no folder, and a power cut took all that was flushed into it."""
+    """The next try must not find the file and skip the sync of its folder, or a power cut loses its flushed
+    data.
+    """
     files, fsync = system_runtime().files, os.fsync
     refused, synced = list[str](), list[str]()
 
@@ -260,7 +262,7 @@ def test_what_is_made_in_a_folder_that_is_not_synced_is_made_anew(
     files.open_segment(f"{root}/log/0", 100, create=True).close()
     assert synced == [f"{root}/log"]
     monkeypatch.undo()
-    # Larger than this process may write: file systems differ in how much is too much.
+    # The file is larger than this process may write; file systems differ in their limits.
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))
     try:
@@ -310,7 +312,7 @@ def test_each_change_of_a_file_or_a_name_is_synced_before_the_call_returns(
     for folder in ("a", "b"):
         files.make_dirs(f"{root}/{folder}")
     disk = Disk(root, monkeypatch)
-    # The content before the name, or the name may stand for an empty file.
+    # The content is synced before the name, or the name may stand for an empty file.
     files.write_atomic(f"{root}/a/x.json", b"12345")
     assert disk.steps == ["sync a/x.json.tmp, 5 bytes", "replace a/x.json", "sync a"]
     disk.steps.clear()

@@ -1,4 +1,4 @@
-"""Files are brought to the device by a thread of their own, in order, and each failure is told."""
+"""A thread of its own syncs files to the device, in order, and reports each failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_file_that_exists_and_one_that_does_not(thread: FlushThread, tmp_path:
             assert await outcome(thread) is None
             reading, writing = os.pipe()
             try:
-                # The failure of one file is that of the request, whatever comes before and after it.
+                # The failure of one file is that of the request, whatever files come before and after it.
                 error = await outcome(thread, file.fileno(), writing, file.fileno())
                 assert error is not None
                 assert error.errno == errno.EINVAL
@@ -77,7 +77,7 @@ def test_one_loop_after_the_other(thread: FlushThread, tmp_path: Path) -> None:
 def test_a_flush_of_several_files_brings_each_of_them_to_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flush over the end of a log file covers the end of that file and the begin of the next."""
+    """A flush over the end of a log file covers the end of that file and the start of the next."""
     runtime, synced = system_runtime(), list[int]()
 
     def sync(self: FlushThread, descriptors: Sequence[int], done: Done) -> None:
@@ -109,7 +109,7 @@ def test_the_failure_of_any_of_several_files_is_the_failure_of_the_flush(place: 
         segments = [
             runtime.files.open_segment(str(tmp_path / f"{number}"), 4096, create=True) for number in range(3)
         ]
-        # A pipe cannot be synced; the segment's number stands for it now.
+        # A pipe cannot be synced; the segment's descriptor refers to it from here on.
         reading, writing = os.pipe()
         os.dup2(writing, segments[place].descriptor)
         told: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()

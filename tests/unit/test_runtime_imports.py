@@ -1,4 +1,4 @@
-"""A library that is not installed, and a module that cannot be loaded."""
+"""Errors for a library that is not installed, and for a module that cannot be loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the secrets of users stand in files."""
+"""The form of users' secrets in files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbitmq.runtime.kept_secrets import KeptSecrets
 from orbitmq.testing import SimulatedRuntime
 
 PLAIN = {"password": "app-secret-1", "userType": "Normal", "userStatus": "enable"}
-# With both characters in which the alphabets of base64 differ.
+# A key with both characters in which the alphabets of base64 differ.
 ONE = b64encode(b"\xfb\xff" * 16)
 OTHER = b64encode(b"k" * 32)
 

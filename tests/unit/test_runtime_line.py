@@ -1,4 +1,4 @@
-"""Admission: number and weight are kept, in order, and no waiter that gives up keeps a place."""
+"""Admission: number and weight are kept in order, and a waiter that gives up keeps no place."""
 
 from __future__ import annotations
 

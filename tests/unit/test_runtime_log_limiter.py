@@ -1,4 +1,4 @@
-"""Log lines that peers cause are limited, and what is left out is counted."""
+"""Log lines that peers cause are limited, and the missing ones are counted."""
 
 from __future__ import annotations
 

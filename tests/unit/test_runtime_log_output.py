@@ -1,4 +1,4 @@
-"""How a server's log lines look, where they go, and what a slow disk does to them."""
+"""The form and the targets of a server's log lines, and a slow disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log() -> Iterator[logging.Logger]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """The thread gets there in its time."""
+    """Wait until the logging thread has made the condition true."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 
 class Slow(logging.StreamHandler[Any]):
-    """A disk that hangs until it is told to go on, or refuses."""
+    """A disk that hangs until the test releases it, or refuses."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())

@@ -39,7 +39,7 @@ def test_what_is_under_way_when_the_loop_stops_is_cancelled_and_told(
 
 
 def test_what_comes_while_the_loop_ends_is_refused() -> None:
-    """Nobody ran it, and who waited for it waited for ever."""
+    """Otherwise it never runs, and its caller waits for ever."""
     ending, go_on = threading.Event(), threading.Event()
 
     class Slow(LoopThread):
@@ -63,7 +63,7 @@ def test_what_comes_while_the_loop_ends_is_refused() -> None:
 
 @pytest.mark.behaviour("SH-05")
 def test_a_signal_handler_hands_over_while_its_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that closed the client waited for ever for the lock of the call that it had interrupted."""
+    """A handler that closes the client must not wait for the lock of the call that it has interrupted."""
     loop = LoopThread("test")
     given: list[str] = []
     hand_over = asyncio.run_coroutine_threadsafe
@@ -89,7 +89,9 @@ def test_a_signal_handler_hands_over_while_its_thread_does(monkeypatch: pytest.M
 def test_a_signal_handler_stops_while_its_thread_hands_over(
     monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """Each waited for the other: the handler for the loop's end, the loop for what the call handed over."""
+    """Neither may wait for the other: the handler for the loop's end, the loop for the work of the
+    interrupted call.
+    """
     loop = LoopThread("test")
     told: list[type[BaseException]] = []
     hand_over = asyncio.run_coroutine_threadsafe

@@ -1,4 +1,4 @@
-"""Giving memory back to the machine."""
+"""Returning memory to the operating system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def anonymous_kib() -> int:
 @pytest.mark.behaviour("LM-11")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such call")
 def test_memory_below_what_is_in_use_is_given_back() -> None:
-    # Larger than what Python's own allocator takes, smaller than what the C library maps.
+    # Each piece is larger than Python's own allocator handles, and smaller than the C library maps.
     pieces = [bytearray(2_000) for _ in range(32_768)]
     kept = pieces[-1:]
     full = anonymous_kib()

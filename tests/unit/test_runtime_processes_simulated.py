@@ -1,4 +1,4 @@
-"""Processes of simulated machines: they stand still, go on, and end at any await."""
+"""Processes of simulated machines: they freeze, continue, and end at any await."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_what_a_process_starts_belongs_to_it(machine: PowerMachine) -> Non
 
 
 class Echo(asyncio.Protocol):
-    """Answers what it gets, in the process that listens."""
+    """Sends back received data, in the process that listens."""
 
     def __init__(self, seen: list[SimulatedProcess | None]) -> None:
         self._seen = seen
@@ -92,7 +92,7 @@ class Echo(asyncio.Protocol):
 
 
 class Keeps(asyncio.Protocol):
-    """Keeps what it gets."""
+    """Keeps received data."""
 
     def __init__(self) -> None:
         self.got = b""

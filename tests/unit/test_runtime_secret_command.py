@@ -1,4 +1,4 @@
-"""A secret from a program of the user's: one line, and a sentence for everything else."""
+"""A secret from the user's program: one line, and an error text for any other output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_anything_else_is_a_sentence_without_the_secret(command: str, says: str)
     [
         "import time; time.sleep(600)",
         "import os, time; os.close(1); time.sleep(600)",
-        # A child that holds the output open longer than the program runs.
+        # A child process that holds the output open longer than the program runs.
         "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(5)'])",
     ],
 )

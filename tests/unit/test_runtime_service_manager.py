@@ -1,4 +1,4 @@
-"""Notices to systemd: what is sent when, and what is not."""
+"""Notices to systemd: their contents and times, and the cases without a notice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def other_end(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def told(other_end: socket.socket) -> list[list[str]]:
-    """The notices that are there, each as its lines."""
+    """The received notices, each as its lines."""
     found = []
     while True:
         try:
@@ -76,7 +76,7 @@ def test_an_event_loop_that_stands_still_gives_no_sign_of_life(other_end: socket
         await until(other_end, lambda found: len(found) >= 2)
         told(other_end)
         other_end.setblocking(True)
-        other_end.settimeout(0.2)  # the loop stands still meanwhile
+        other_end.settimeout(0.2)  # the event loop stands still meanwhile
         with pytest.raises(TimeoutError):
             other_end.recv(4096)
 

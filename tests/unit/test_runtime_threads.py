@@ -1,4 +1,4 @@
-"""What user code may raise in a thread: a future must end whatever it is, and the thread must live on."""
+"""Exceptions of user code in a thread: whatever it raises, its future ends and the thread continues."""
 
 from __future__ import annotations
 

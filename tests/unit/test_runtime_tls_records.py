@@ -20,7 +20,7 @@ HEADER_BYTES = 5
 
 
 class Below(asyncio.Transport):
-    """A transport that notes each write."""
+    """A transport that records each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Below(asyncio.Transport):
         return self.closing
 
     def taken(self) -> bytes:
-        """All that was written since the last call."""
+        """All bytes written since the last call."""
         data = b"".join(self.writes)
         self.writes.clear()
         return data
 
 
 class Session:
-    """OpenSSL's, whose reads are counted."""
+    """An SSL object whose reads are counted."""
 
     def __init__(self, real: ssl.SSLObject) -> None:
         self.real = real
@@ -55,7 +55,7 @@ class Session:
 
 
 class End:
-    """The server's end with a protocol that notes what it gets, and the client as OpenSSL has it.
+    """The server's end with a protocol that records its data, and the client as an SSL object.
 
     Args:
         room: the size of the protocol's buffer for each read.
@@ -111,7 +111,7 @@ class End:
         self.records.flush()
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the client come in reads as long as the room for them."""
+        """Receive bytes from the client, in reads as long as the protocol's buffer."""
         while data:
             room = self.records.room()
             count = min(len(room), len(data))
@@ -120,13 +120,13 @@ class End:
             data = data[count:]
 
     def sent(self, *parts: bytes) -> bytes:
-        """What the client makes of these, each in records of its own."""
+        """The client's TLS records for these parts, one or more for each."""
         for part in parts:
             self.client.write(part)
         return self._from_client.read()
 
     def read(self) -> tuple[bytes, list[int]]:
-        """What the client reads of what was written, and the lengths of the records."""
+        """The data that the client reads from the server's writes, and the lengths of the records."""
         data = self.below.taken()
         self._to_client.write(data)
         lengths = []
@@ -144,7 +144,7 @@ class End:
 def context(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     folder: Path = tmp_path_factory.mktemp("authority")
     made = server_context(Authority(folder).issue("server"))
-    made.num_tickets = 0  # all that the server writes is of these tests
+    made.num_tickets = 0  # the server writes only the data of these tests
     return made
 
 

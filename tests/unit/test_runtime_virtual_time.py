@@ -150,7 +150,7 @@ def test_a_program_that_waits_for_nothing_is_stuck() -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
 
-    # With the limit of time as the only timer it is that limit which ends it.
+    # When the time limit is the only timer, that limit ends the run.
     with pytest.raises(TimeoutError):
         run(main())
 

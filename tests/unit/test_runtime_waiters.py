@@ -1,4 +1,4 @@
-"""Waiting for a condition: woken when it holds, and only then."""
+"""Waiting for a condition: a waiter wakes when it holds, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every simulation that is run seed by seed is scaled by ``ORBITMQ_SEEDS``."""
+"""``ORBITMQ_SEEDS`` scales every simulation that runs seed by seed."""
 
 import re
 from pathlib import Path

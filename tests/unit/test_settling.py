@@ -1,4 +1,4 @@
-"""How a delivery of a message ends: once, told to everybody, whoever looks after it."""
+"""The end of a message's delivery: it comes once, and its owner and all waiters learn of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orbitmq.message.settling import (
 
 
 class Owner:
-    """Remembers what it was told."""
+    """Records its verdicts."""
 
     def __init__(self, answer: Settled = Settled.DONE) -> None:
         self.answer = answer

@@ -1,4 +1,4 @@
-"""What the checkers of the one simulation leave out, because the mode does not promise it."""
+"""Cases that the checkers of the one simulation excuse, because the mode does not promise more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from orbitmq.testing.machine.virtual_loop import VirtualClock
 PLAN = Plan(1, Mode(name_servers=1, quorum=True, sync_flush=False), ())
 QUEUE = MessageQueue("plain", "broker-b", 0)
 RETRY = retry_topic("push")
-# One message that fails at its first handling, and one that does not.
+# A message that fails at its first handling, and one that does not.
 FAILS, WORKS = (
     next(b"plain-%d" % n for n in range(100) if fails_first(b"plain-%d" % n) is fails)
     for fails in (True, False)
@@ -49,7 +49,9 @@ def stored(body: bytes, topic: str, offset: int) -> Stored:
 
 
 def history(*retried: bytes) -> History:
-    """``plain-2`` failed, its copy is the last of the retry queue; ``plain-1`` was handled there at 0."""
+    """A history in which ``plain-2`` failed, with its copy last in the retry queue, where ``plain-1`` was
+    handled at offset 0.
+    """
     made = History(VirtualClock())
     made.stored = {"plain": [stored(b"plain-2", "plain", 7)]}
     made.retried = {"push": [stored(body, RETRY, offset) for offset, body in enumerate(retried)]}
@@ -62,7 +64,9 @@ def history(*retried: bytes) -> History:
 
 
 def test_a_copy_in_the_place_of_a_forgotten_one_may_be_skipped() -> None:
-    """Seed 2593: a group goes on behind what it read, and what was stored there next is not read."""
+    """Seed 2593: a group continues after its last offset, and does not read a message that is stored there
+    later.
+    """
     made = history(b"plain-2")
     assert [one.body for _, one in not_handled(PLAN, made)] == [b"plain-2"], "its log lost nothing"
     made.shorter = [Takeover(2.5, "broker-b", end=1)]
@@ -124,8 +128,8 @@ def test_a_message_that_is_not_as_it_was_sent_is_found(body: bytes, properties: 
     ("begins_s", "end", "acked_s", "excused"),
     [
         (3.6, 500, 1.1, True),
-        (3.6, 501, 1.1, False),  # its master began with it
-        (1.0, 500, 1.1, False),  # it was stored when its master had begun
+        (3.6, 501, 1.1, False),  # its master began with that message
+        (1.0, 500, 1.1, False),  # the message was stored after its master had begun
         (3.6, 500, 3.7, False),
         (3.6, 500, 4.1, False),  # the machine is back
     ],
@@ -160,9 +164,9 @@ def test_another_group_loses_only_what_an_acting_slave_brought_there(
     ("body", "cut_s", "excused"),
     [
         (FAILS, 4.0, True),
-        (FAILS, 2.0, False),  # it had not failed yet
-        (FAILS, 30.0, False),  # its copy was in the log long before
-        (WORKS, 4.0, False),  # a group that pulls reads it again where it is
+        (FAILS, 2.0, False),  # the message had not failed yet
+        (FAILS, 30.0, False),  # its copy had long been in the log
+        (WORKS, 4.0, False),  # a group that pulls reads the original again
     ],
 )
 def test_only_a_copy_of_what_failed_can_be_lost(body: bytes, cut_s: float, *, excused: bool) -> None:
@@ -191,7 +195,7 @@ def test_only_a_copy_of_what_failed_can_be_lost(body: bytes, cut_s: float, *, ex
 def test_a_slave_that_lost_it_copies_it_again_before_its_master_loses_its_disk(
     acked_s: float, stop: Fault, *, excused: bool
 ) -> None:
-    """Seed 44724: a slave lost power, then its master was away until its disk went."""
+    """Seed 44724: a slave lost power, then its master was away until the master's disk was lost."""
     faults = (Fault(5.0, 0.2, Kind.POWER, "broker-b-1"), stop, Fault(20.0, 3.0, Kind.LOSE_DISK, "broker-b"))
     sent = Sent(b"plain-1", "plain", "plain", acked_s, acked_s=acked_s, queue=QUEUE, place=500)
     made = history()
@@ -212,7 +216,7 @@ def test_another_copy_may_not(retried: tuple[bytes, ...]) -> None:
     ("now", "end", "broken"),
     [
         (108, 108, False),
-        (106, 106, False),  # the queue lost its end, and there is nothing more to commit
+        (106, 106, False),  # the queue lost its end, so there is nothing to commit
         (106, 107, True),
         (106, 200, True),
         (0, 108, True),
@@ -233,7 +237,7 @@ def test_an_offset_does_not_go_back_while_a_process_leads() -> None:
     reign.changed("consumerOffset", "plain@other@0", 7)
     reign.changed("consumerOffset", "plain@other@0", 6)
     role.move(Role.PRE_ONLINE, 0)
-    reign.changed("consumerOffset", "ordered@push@0", 4)  # its slave, which acted, was not told all
+    reign.changed("consumerOffset", "ordered@push@0", 4)  # the acting slave lacked some changes
     role.move(Role.MASTER, 0)
     for offset in (5, 9, 8, 7):
         reign.changed("consumerOffset", "ordered@push@0", offset)
@@ -243,7 +247,7 @@ def test_an_offset_does_not_go_back_while_a_process_leads() -> None:
 
 @pytest.mark.parametrize(("end", "goes_back"), [(2, False), (3, True)])
 def test_an_offset_behind_the_end_of_its_queue_may_go_back_to_it(end: int, goes_back: bool) -> None:
-    """Seeds 3335 and 3710: the group had read what a fault then took from the queue."""
+    """Seeds 3335 and 3710: the group has read messages that a fault then took from the queue."""
     made = History(VirtualClock())
     reign = Reign("broker-a", RoleState(Role.MASTER, 0), "push", made, lambda _topic, _queue_id: end)
     reign.changed("consumerOffset", "ordered@push@0", 4)
@@ -273,10 +277,10 @@ def test_a_slave_that_lost_its_disk_sets_nothing_aside_once_more(
     ("quorum", "end", "recalled_s", "excused"),
     [
         (False, 550, 5.5, False),
-        (False, 500, 5.5, True),  # its slave acts, and does not know
+        (False, 500, 5.5, True),  # the slave acts, and lacks the recall
         (True, 500, 5.5, False),
-        (False, 500, 6.5, False),  # when it had begun to
-        (False, 550, 9.2, True),  # in vain: the message was due
+        (False, 500, 6.5, False),  # the slave was acting already
+        (False, 550, 9.2, True),  # the recall failed: the message was due
     ],
 )
 def test_what_was_taken_back_does_not_come(quorum: bool, end: int, recalled_s: float, excused: bool) -> None:
@@ -296,7 +300,7 @@ OWN = Stored(b"timer-1", "broker-b", "later", 0, 3, place=500)
 OWN_AGAIN = Stored(b"timer-1", "broker-b", "later", 0, 4, place=600)
 AWAY = Stored(b"timer-1", "broker-a", "later", 0, 8, place=800)
 AWAY_AGAIN = Stored(b"timer-1", "broker-a", "later", 0, 9, place=900)
-# Its slave takes over without what its master delivered, or with it.
+# The slave takes over without the delivery of its master, or with it.
 WITHOUT, WITH = Takeover(6.0, "broker-b", end=450), Takeover(6.0, "broker-b", end=550)
 BEFORE = Takeover(4.0, "broker-b", end=450)
 KILLED = Fault(5.5, 4.0, Kind.KILL, "broker-b")
@@ -353,14 +357,14 @@ def test_a_master_does_not_deliver_twice_into_its_own_log() -> None:
 def test_what_an_acting_slave_brought_away_comes_back_when_one_acts_there(
     kind: str, fault_s: float, acts: list[tuple[float, str]], excused: bool
 ) -> None:
-    """Seed 20030: its master had not heard of it, for the answer was lost, and asked about it, too."""
+    """Seed 20030: the response was lost, so its master checked the half message, too."""
     lost = Fault(fault_s, 0.0, Kind.RESET, "broker-a")
     took = Takeover(3.0, "broker-b", end=450)
     assert violated(OWN, OWN_AGAIN, faults=(lost,), takeover=took, kind=kind, acts=acts) != excused
 
 
 def test_a_place_that_a_log_had_lost_counts_from_when_it_was_written_again() -> None:
-    """Seed 3344: by the first time, the master had it before its slave's disk was lost."""
+    """Seed 3344: by the time of its first write, the master had it before its slave's disk was lost."""
     made = History(VirtualClock())
     made.log_ends = {"broker-b": [(0.0, 0), (1.0, 600)]}
     made.begins_shorter(Takeover(6.0, "broker-b", end=600))
@@ -392,7 +396,7 @@ def test_what_an_acting_slave_did_before_it_was_killed_comes_again() -> None:
 def test_a_long_timer_waited_in_the_other_group_before_it_was_delivered_there(
     kind: str, delay_s: float, rolls: bool, excused: bool
 ) -> None:
-    """Seed 619: the disk of the acting slave was lost behind its hand-over, before the delivery."""
+    """Seed 619: the acting slave's disk was lost after it passed the message on, before its delivery."""
     lost = Fault(6.5, 0.1, Kind.LOSE_DISK, "broker-b-1")
     own = replace(OWN, place=700)
     assert (
@@ -410,18 +414,20 @@ def test_a_long_timer_waited_in_the_other_group_before_it_was_delivered_there(
 def test_a_slave_may_have_lacked_that_a_long_timer_was_stored_again(
     end: int, delay_s: float, rolls: bool, excused: bool
 ) -> None:
-    """Seed 5943: its master delivers it long after it is back, from a record that the slave never had."""
+    """Seed 5943: its master delivers the message long after its return, from a record that the slave never
+    had.
+    """
     own, takeover = replace(OWN, place=700), Takeover(6.0, "broker-b", end=end)
     found = violated(own, AWAY, faults=(KILLED,), takeover=takeover, delay_s=delay_s, rolls=rolls)
     assert found != excused
-    # Seed 1443: it acts once more when that record is due.
+    # Seed 1443: the slave acts again when that record is due.
     found = violated(AWAY, AWAY_AGAIN, faults=(KILLED,), takeover=takeover, delay_s=delay_s, rolls=rolls)
     assert found != excused
 
 
 @pytest.mark.parametrize(("clocks", "excused"), [((), False), ((SKEWED,), True)])
 def test_how_long_a_timer_waits_is_by_the_brokers_clock(clocks: tuple[Fault, ...], excused: bool) -> None:
-    """Seed 2191: by its producer's it waits for too short a time to be stored again."""
+    """Seed 2191: by the producer's clock it waits too short a time to be stored again."""
     own, faults = replace(OWN, place=700), (KILLED, *clocks)
     assert violated(own, AWAY, faults=faults, takeover=WITH, delay_s=5.9, rolls=True) != excused
 
@@ -454,12 +460,13 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
         ([(4.5, "broker-b"), (8.0, "broker-a")], KILLED, Takeover(6.0, "broker-b", end=650), False),
         ([(7.0, "broker-a"), (9.0, "broker-b")], SLAVE_KILLED, WITH, True),
         ([(7.0, "broker-a"), (9.0, "broker-b")], KILLED, WITH, False),
-        # Seed 4295: its slave had brought it to the other group, and forgot that before the master asked.
+        # Seed 4295: its slave had passed it to the other broker group, and forgot that before the master's
+        # check.
         ([(9.8, "broker-b"), (9.9, "broker-a")], SLAVE_KILLED, WITH, True),
         ([(9.8, "broker-b"), (9.9, "broker-a")], KILLED, WITH, False),
-        # Seed 1418: it had brought it there, and was not answered.
+        # Seed 1418: its slave had passed it there, and got no response.
         ([(9.8, "broker-b"), (9.9, "broker-a")], Fault(6.5, 0.1, Kind.POWER, "broker-a"), WITH, True),
-        # Seed 7177: the name server had begun anew, and did not show the broker that was to be told.
+        # Seed 7177: the name server had restarted, and did not show the target broker.
         ([(5.0, "broker-b"), (8.0, "broker-b")], Fault(2.0, 2.0, Kind.NAME_SERVER, "nameserver"), None, True),
         (
             [(5.0, "broker-b"), (8.0, "broker-b")],
@@ -467,16 +474,16 @@ def test_an_escaped_message_is_sent_again_when_its_answer_is_lost(fault: Fault, 
             None,
             False,
         ),
-        # Seed 5108: there it was stored twice, since the disk that refused it had it.
+        # Seed 5108: it was stored there twice, since the disk that refused it had it.
         ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(6.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, True),
         ([(8.0, "broker-a"), (8.0, "broker-a")], Fault(5.5, 0.1, Kind.FAIL_DISK, "broker-a"), WITH, False),
-        # Seed 18026: the other group's master was frozen, and took it when its slave had called it back.
+        # Seed 18026: the other group's frozen master stored it after the slave had called it back.
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(4.5, 3.0, Kind.FREEZE, "broker-a"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(3.5, 1.0, Kind.FREEZE, "broker-a"), WITH, False),
-        # Seed 36890: it lost power before its disk had that it was brought there.
+        # Seed 36890: the slave lost power before its disk recorded that the message was passed on.
         ([(7.8, "broker-a"), (9.0, "broker-a")], Fault(8.2, 0.1, Kind.POWER, "broker-b-1"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-a")], Fault(5.0, 0.1, Kind.POWER, "broker-b-1"), WITH, False),
-        # Seed 344: it began anew, and its disk had refused to note what it had handed on.
+        # Seed 344: the slave restarted, and its disk had refused to record that the message was passed on.
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(5.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, True),
         ([(7.8, "broker-a"), (9.0, "broker-b")], Fault(4.6, 1.0, Kind.FAIL_DISK, "broker-b-1"), WITH, False),
     ],
@@ -497,7 +504,7 @@ def test_a_half_message_is_asked_for_again_by_who_cannot_know(
 def test_a_half_message_whose_sender_was_not_answered_may_be_of_either_group(
     refused_s: float, excused: bool
 ) -> None:
-    """Seed 27159: two slaves, one after the other, brought it to the other group."""
+    """Seed 27159: two slaves, one after the other, passed it to the other broker group."""
     made = History(VirtualClock())
     asked = [(8.0, "broker-a"), (8.0, "broker-a")]
     made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, asked=asked))
@@ -512,7 +519,7 @@ def test_a_half_message_whose_sender_was_not_answered_may_be_of_either_group(
 def test_a_master_that_lost_power_asks_again_when_the_end_had_not_reached_its_disk(
     end: int, excused: bool
 ) -> None:
-    """Seed 2165: with ASYNC_FLUSH both of its brokers lost it."""
+    """Seed 2165: with ASYNC_FLUSH both brokers of the group lost the end."""
     made = History(VirtualClock())
     sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True))
     sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(4.85, "broker-b"), (8.0, "broker-b")]
@@ -526,7 +533,7 @@ def test_a_master_that_lost_power_asks_again_when_the_end_had_not_reached_its_di
 def test_a_broker_that_waits_for_its_replicas_asks_before_it_is_told(
     again_s: tuple[float, ...], excused: bool
 ) -> None:
-    """Seed 1933: its sender was answered, and told the end, when the half message was due to be asked for."""
+    """Seed 1933: the sender got its response, and could send the end, when the check was already due."""
     made = History(VirtualClock())
     sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, told_s=3.1))
     sent.queue = MessageQueue("trades", "broker-b", 0)
@@ -537,7 +544,7 @@ def test_a_broker_that_waits_for_its_replicas_asks_before_it_is_told(
 
 @pytest.mark.parametrize(("over_s", "excused"), [(2.5, True), (1.0, False)])
 def test_what_went_over_a_slow_link_comes_when_that_is_over(over_s: float, *, excused: bool) -> None:
-    """Seed 22935: the broker's question came with its answer to the sender."""
+    """Seed 22935: the broker's check arrived together with its response to the sender."""
     made = History(VirtualClock())
     sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True, told_s=3.1))
     sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(3.1, "broker-b")]
@@ -558,9 +565,9 @@ def test_a_master_that_does_not_lead_is_told_in_vain(role: Role, excused: bool) 
 @pytest.mark.parametrize(
     ("first_s", "again_s", "broken"),
     [
-        ((), (9.0,), False),  # seed 55: it was dealt once, in an answer that got lost
+        ((), (9.0,), False),  # seed 55: the message was delivered once, in a response that was lost
         ((), (), True),
-        ((3.0,), (9.0,), True),  # it failed before the move, and that is why it comes again
+        ((3.0,), (9.0,), True),  # the message failed before the move, which is why it is delivered again
         ((3.0, 6.0), (), False),
     ],
 )
@@ -580,7 +587,9 @@ def test_a_group_that_was_moved_back_gets_all_from_there(
 def test_a_message_done_before_a_move_may_come_again_from_the_retry_topic(
     done_s: float | None, broken: bool
 ) -> None:
-    """The first answer after the move got lost. What was not done before the move would come again anyway."""
+    """The first response after the move was lost. A message not settled before the move would be delivered
+    again anyway.
+    """
     made = History(VirtualClock())
     made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
     made.moves = [Moved(5.0, QUEUE, 4, done_s=5.1)]
@@ -594,7 +603,7 @@ def test_a_message_done_before_a_move_may_come_again_from_the_retry_topic(
 
 @pytest.mark.parametrize(("dealt_s", "broken"), [(4.0, False), (8.9, True)])
 def test_what_a_member_popped_before_a_move_may_be_handled_behind_it(dealt_s: float, broken: bool) -> None:
-    """Seed 33863: another one had got all from the new place meanwhile."""
+    """Seed 33863: another member had received all messages from the new offset meanwhile."""
     made = History(VirtualClock())
     made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
     made.moves = [Moved(5.0, QUEUE, 7, done_s=5.1), Moved(20.0, QUEUE, 7)]
@@ -613,7 +622,7 @@ def test_what_a_member_popped_before_a_move_may_be_handled_behind_it(dealt_s: fl
 
 @pytest.mark.parametrize(("link", "excused"), [("consumers-2", True), ("broker-a-1", False)])
 def test_a_commit_from_before_a_move_may_come_behind_it(link: str, excused: bool) -> None:
-    """Seed 174: another member has the queue then, and goes on behind that."""
+    """Seed 174: by then another member has the queue, and continues at that offset."""
     made = History(VirtualClock())
     made.stored = {"plain": [stored(b"plain-1", "plain", 7)]}
     made.moves = [Moved(5.0, QUEUE, 4, done_s=5.1)]
@@ -629,8 +638,9 @@ def test_a_commit_from_before_a_move_may_come_behind_it(link: str, excused: bool
     [
         ((), False, 30.0, False),
         ((), True, 30.0, True),
-        ((), True, 9.0, False),  # it is too young
-        ((Fault(0.5, 4.0, Kind.ISOLATE, "broker-b"),), False, 30.0, True),  # nobody could read it for long
+        ((), True, 9.0, False),  # the message is too young
+        # no consumer could read it for long
+        ((Fault(0.5, 4.0, Kind.ISOLATE, "broker-b"),), False, 30.0, True),
         ((Fault(6.0, 9.0, Kind.ISOLATE, "broker-b"),), False, 30.0, False),
         ((Fault(6.0, 1.0, Kind.POWER, "broker-b"),), False, 30.0, False),
     ],
@@ -654,8 +664,8 @@ def test_what_expires_had_its_time(
     ("group", "end", "cut_s", "excused"),
     [
         ("broker-b", 500, 0.9, True),
-        ("broker-b", 501, 0.9, False),  # it lies before what the log lost
-        ("broker-b", 500, 1.2, False),  # it was stored before
+        ("broker-b", 501, 0.9, False),  # the message lies before the lost part of the log
+        ("broker-b", 500, 1.2, False),  # the message was stored before
         ("broker-a", 500, 0.9, False),
     ],
 )
@@ -671,9 +681,9 @@ def test_what_expires_unread_lay_where_its_log_had_lost_its_end(
 @pytest.mark.parametrize(
     ("roles", "faults", "excused"),
     [
-        ([(9.0, "broker-b-1", Role.ACTING_MASTER)], (KILLED,), False),  # its slave knew
+        ([(9.0, "broker-b-1", Role.ACTING_MASTER)], (KILLED,), False),  # the slave had the reset
         ([(9.0, "broker-b-1", Role.ACTING_MASTER)], (SLAVE_KILLED,), True),
-        ([], (SLAVE_KILLED,), False),  # who knew leads on
+        ([], (SLAVE_KILLED,), False),  # the broker with the reset still leads
         ([(9.0, "broker-a-1", Role.ACTING_MASTER)], (SLAVE_KILLED,), False),
     ],
 )
@@ -689,9 +699,9 @@ def test_who_takes_over_knows_what_was_told_while_all_was_well(
 @pytest.mark.parametrize(
     ("known_s", "killed", "excused"),
     [
-        (4.0, (KILLED,), True),  # seed 32: the slave's tables were not in their files yet
+        (4.0, (KILLED,), True),  # seed 32: the slave's tables were not in its files yet
         (1.0, (KILLED,), False),
-        (4.0, (), False),  # its master tells it again
+        (4.0, (), False),  # its master sends it again
     ],
 )
 def test_a_slave_that_loses_power_may_forget_some_seconds(
@@ -704,7 +714,7 @@ def test_a_slave_that_loses_power_may_forget_some_seconds(
 
 
 def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
-    """Also when the slave did not act."""
+    """That holds although the slave did not act."""
     plan = replace(PLAN, faults=(Fault(8.0, 0.5, Kind.KILL, "broker-b"),))
     made = History(VirtualClock())
     made.roles = [(8.6, "broker-b", Role.MASTER)]
@@ -713,7 +723,9 @@ def test_a_master_that_is_killed_knows_what_its_slave_was_told() -> None:
 
 @pytest.mark.parametrize(("lost_s", "excused"), [(9.0, True), (14.0, False)])
 def test_a_killed_slave_knows_what_its_files_say_until_it_is_told_again(lost_s: float, excused: bool) -> None:
-    """Seed 6756: with three replicas it was the one to act. The other slave, which knew, does not tell it."""
+    """Seed 6756: of three replicas this slave acted, and the other one, which has the change, does not send
+    it.
+    """
     mode = replace(PLAN.mode, replicas=3)
     faults = (Fault(8.0, 0.1, Kind.KILL, "broker-b-1"), Fault(lost_s, 20.0, Kind.FLAKY_LINK, "broker-b"))
     made = History(VirtualClock())
@@ -779,7 +791,7 @@ def test_a_queue_is_free_when_its_broker_counts_another_millisecond(early_s: flo
     [(1, 0, False, False), (0, 4, False, True), (0, 4, True, False)],
 )
 def test_a_second_copy_is_not_what_was_done(queue_id: int, offset: int, again: bool, excused: bool) -> None:
-    """Seed 6216: an acting slave stood still before the answer came, and brought it to the broker again."""
+    """Seed 6216: an acting slave froze before the response came, and sent the message to the broker again."""
     made = History(VirtualClock())
     queue = MessageQueue("later", "broker-a", queue_id)
     done = MessageQueue("later", "broker-a", 1)
@@ -804,10 +816,10 @@ def test_permissions_may_be_forgotten_with_the_only_disk_that_has_them(given_s: 
 @pytest.mark.parametrize(
     ("place", "acked_s", "answered", "broken"),
     [
-        (600, None, False, False),  # it came when the network let it through again
-        (500, None, False, True),  # it was in the log before the topic was deleted
-        (600, 1.1, True, True),  # a producer was told that it is in the old topic
-        (600, None, True, True),  # and so when its disk or its slave was too slow
+        (600, None, False, False),  # the message arrived when the network let it through again
+        (500, None, False, True),  # the message was in the log before the topic was deleted
+        (600, 1.1, True, True),  # a producer had been told that it is in the old topic
+        (600, None, True, True),  # so it had if its disk or its slave was too slow
     ],
 )
 def test_only_what_came_behind_a_deletion_is_in_the_new_topic(
@@ -825,7 +837,7 @@ def test_only_what_came_behind_a_deletion_is_in_the_new_topic(
 
 @pytest.mark.parametrize(("master_s", "excused"), [(5.0, True), (9.0, False)])
 def test_who_takes_a_queue_over_may_ask_a_slave_that_was_cut_off(master_s: float, excused: bool) -> None:
-    """Seed 76: what was committed meanwhile, the slave had not heard of when its master was gone."""
+    """Seed 76: the slave lacked later commits when its master was gone."""
     faults = (Fault(2.0, 3.0, Kind.ISOLATE, "broker-b-1"), Fault(master_s, 4.0, Kind.KILL, "broker-b"))
     plan = replace(PLAN, faults=faults)
     made = History(VirtualClock())
@@ -836,9 +848,9 @@ def test_who_takes_a_queue_over_may_ask_a_slave_that_was_cut_off(master_s: float
 @pytest.mark.parametrize(
     ("at_s", "offset", "excused"),
     [
-        (3.9, 1, True),  # a member may not have been told that the topic is deleted
-        (3.9, 2, False),  # the group had not read so far
-        (9.0, 1, False),  # the topic was there again
+        (3.9, 1, True),  # a member may not have received that the topic is deleted
+        (3.9, 2, False),  # the group had not read that far
+        (9.0, 1, False),  # the topic existed again
     ],
 )
 def test_a_fault_may_hide_from_a_member_that_a_topic_was_made_again(

@@ -1,4 +1,4 @@
-"""What the checkers of the one simulation leave out with three replicas, and what they do not."""
+"""Cases that the checkers of the one simulation excuse with three replicas, and cases that they do not."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def history(*roles: tuple[float, str, Role]) -> History:
     ("fault", "acked_s", "excused"),
     [
         (None, inf, False),
-        # The message may be on the slave that is out of reach, when the other one cannot have it yet.
+        # The message may be on the unreachable slave, when the other one cannot have it yet.
         (Fault(22.0, 9.0, Kind.ISOLATE, ONE), 19.95, True),
         (Fault(22.0, 9.0, Kind.ISOLATE, ONE), inf, True),
         (Fault(22.0, 9.0, Kind.ISOLATE, ONE), 19.5, False),
         (Fault(19.0, 9.0, Kind.POWER, ONE), 18.0, False),
         (Fault(19.0, 9.0, Kind.CUT, "broker-b", ONE), 18.0, False),
         (Fault(19.0, 9.0, Kind.CUT, "broker-b", "broker-a"), 18.0, True),
-        # What comes and goes before the master is back.
+        # The fault begins and ends before the master is back.
         (Fault(19.0, 2.0, Kind.ISOLATE, ONE), 19.95, False),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_quorum_that_goes_on_alone_does_so_without_both_slaves(names: tuple[st
 def test_a_master_that_stood_still_has_synced_nothing(
     acked_s: float, froze: tuple[tuple[float, float], ...], *, excused: bool
 ) -> None:
-    """Seed 17458: a slave has lost its disk, the other one was away, and their master loses power."""
+    """Seed 17458: one slave has lost its disk, the other was away, and their master loses power."""
     power = Fault(20.0, 0.3, Kind.POWER, "broker-b")
     away = (Fault(4.0, 30.0, Kind.KILL, OTHER), Fault(18.0, 9.0, Kind.LOSE_DISK, ONE))
     frozen = [Fault(at_s, lasts_s, Kind.FREEZE, "broker-b") for at_s, lasts_s in froze]
@@ -106,19 +106,19 @@ STOPPED = Fault(8.0, 2.0, Kind.STOP, ONE)
         ((Fault(7.0, 2.0, Kind.CUT, ONE, "nameserver"),), True),
         ((Fault(7.0, 2.0, Kind.CUT, ONE, "consumers-1"),), False),
         ((Fault(9.0, 0.0, Kind.KILL, OTHER),), False),
-        # It had to be told before it acted.
+        # The fault has to come before that slave acts.
         ((Fault(7.5, 0.3, Kind.NAME_SERVER, "nameserver"),), True),
         ((Fault(4.0, 3.0, Kind.KILL, "broker-b"),), False),
     ],
 )
 def test_what_one_slave_did_the_next_one_knows(faults: tuple[Fault, ...], excused: bool) -> None:
-    """The first one did it at 6 s, the second one does it again at 9 s."""
+    """The first slave makes the delivery at 6 s, and the second one repeats it at 9 s."""
     assert forgotten(Plan(1, MODE, faults), history(ACTS, NEXT), "broker-b", 6.0, 6.0, 9.0) == excused
 
 
 @pytest.mark.parametrize(("kind", "excused"), [(Kind.KILL, True), (Kind.STOP, False)])
 def test_the_next_slave_may_hand_a_half_message_on_again(kind: Kind, excused: bool) -> None:
-    """It is asked for from the group that took it twice."""
+    """The group that took it twice also checks it twice."""
     made = history(ACTS, NEXT)
     sent = made.send(Sent(b"trade-1", "trades", "trade", 1.0, commits=True))
     sent.queue, sent.asked = MessageQueue("trades", "broker-b", 0), [(6.0, "broker-a"), (9.0, "broker-a")]
@@ -128,7 +128,7 @@ def test_the_next_slave_may_hand_a_half_message_on_again(kind: Kind, excused: bo
 
 
 def test_when_something_was_written_is_between_two_looks() -> None:
-    """The other group was idle before the next slave brought it there again."""
+    """The other broker group was idle before the next slave passed the message on again."""
     made = history(ACTS, (8.02, OTHER, Role.ACTING_MASTER))
     made.takeovers = [Takeover(5.0, "broker-b", 550), Takeover(8.02, "broker-b", 550)]
     made.send(Sent(b"delayed-1", "later", "delayed", 1.0, queue=MessageQueue("later", "broker-b", 0)))

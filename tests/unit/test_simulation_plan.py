@@ -1,4 +1,4 @@
-"""Plans of the one simulation: from a seed to faults, and which of them matter."""
+"""Plans of the one simulation: the faults of a seed, and the faults that matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of the archive finds, and does without, against a scripted cluster."""
+"""The queues that a run of the archive finds, and those that it skips, against a scripted cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def job(tmp_path: Path) -> ArchiveJob:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Time, which goes by when somebody pauses."""
+    """Time that passes when code pauses."""
     now = [1000.0]
 
     def pause(seconds: float) -> None:
@@ -127,7 +127,7 @@ def test_a_topic_that_nobody_knows_is_an_error_unless_the_archive_has_it(
 def test_a_broker_that_nobody_shows_may_be_retired(cluster: ScriptedCluster, job: ArchiveJob) -> None:
     gone = MessageQueue("t", "broker-c", 1)
     archive_file(job, gone, 0, 9)
-    archive_file(job, U0, 0, 9)  # of another job
+    archive_file(job, U0, 0, 9)  # a file of another job
     found = look(job)
     assert (found.left_out, [one.broker for one in found.not_shown]) == ([], ["broker-c"])
     assert found.remarks == ["broker-c is in the archive, but the name servers do not show it"]
@@ -153,7 +153,7 @@ def test_a_run_begins_and_ends_where_the_job_says(cluster: ScriptedCluster, job:
     found = look(job)
     options = read_options({"topic": "t", "startingOffsets": "earliest"}, Reading.STREAM)
     own = {BEGINS: Offsets({A0: 90, A1: 10}).text(), ENDS: found.target.text()}
-    cluster.away = {"broker-b:1"}  # since then
+    cluster.away = {"broker-b:1"}  # the broker has been away since then
     for queue in (A0, B0):
         cluster.last[queue] += 100
     reader = ArchiveReader(options, own)
@@ -164,7 +164,7 @@ def test_a_run_begins_and_ends_where_the_job_says(cluster: ScriptedCluster, job:
     assert places(end) == {A0: 100, A1: 60, B0: 50}
     assert rows_of(reader.partitions(start, end)) == {A0: (90, 100), A1: (10, 60), B0: (5, 50)}
     assert reader.latestOffset(end, ReadAllAvailable()) == end
-    # In a restart the checkpoint says where it is; Spark asks for the first place anew all the same.
+    # At a restart the checkpoint has the offsets, but Spark requests the first ones again.
     cluster.away.clear()
     assert places(ArchiveReader(options, {}).initialOffset()) == {A0: 0, A1: 10, B0: 5}
 

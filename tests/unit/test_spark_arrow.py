@@ -1,4 +1,4 @@
-"""Record batches in the schema that Spark asked for."""
+"""Record batches in the schema that Spark requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``df.write``: a job has no replay, but Spark tries its tasks and stages again: nothing is sent twice."""
+"""``df.write``: a job has no replay, but Spark retries its tasks and stages, and no row is sent twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = range(300)
 
 
 class KilledError(Exception):
-    """A Python worker is gone."""
+    """The Python worker is gone."""
 
 
 class Job:
@@ -44,7 +44,7 @@ class Job:
         self._attempts = itertools.count()
 
     def task(self, rows: Sequence[int], *, partition: int = 0, attempt: int = 0) -> Written:
-        """Run a task; Spark counts its attempts anew in each attempt of the stage."""
+        """Run a task; Spark counts attempts from 0 again in each attempt of the stage."""
         number = next(self._attempts)
         context = SimpleNamespace(
             partitionId=lambda: partition,
@@ -57,7 +57,7 @@ class Job:
         return writer.write(iter(batches))
 
     def killed_task(self, rows: Sequence[int], *, partition: int = 0) -> int:
-        """A first attempt that is killed after two requests; how many messages these were."""
+        """Run a first attempt that is killed after two requests; returns the number of its messages."""
         before = len(self._brokers.messages())
         sends = self._brokers.sends
 
@@ -75,7 +75,7 @@ class Job:
 
 
 def left_out(done: Written) -> int:
-    """How many rows a task left out, since earlier attempts had stored them."""
+    """The number of rows that a task skipped because earlier attempts had stored them."""
     return len(done.matched) // 8
 
 
@@ -105,7 +105,7 @@ def test_a_task_tried_again_sends_what_is_missing(
 def test_a_stage_tried_again_sends_what_is_missing(
     brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, location: str
 ) -> None:
-    """Spark counts from attempt 0 then: the attempts before have left a file."""
+    """Spark counts from attempt 0 again; the earlier attempts have left a file."""
     job = Job(brokers, monkeypatch, state_location=location)
     stored = job.killed_task(ROWS)
     sister = job.task(range(300, 310), partition=1)
@@ -151,7 +151,7 @@ def test_at_least_once_sends_again(brokers: ScriptedBrokers, monkeypatch: pytest
 def test_with_a_state_location_the_driver_finds_other_rows(
     brokers: ScriptedBrokers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A shuffle that is computed again may put a row into another partition: that is only seen as a whole."""
+    """A repeated shuffle may put a row into another partition, which only the driver sees."""
     job = Job(brokers, monkeypatch, state_location=str(tmp_path))
     stored = job.killed_task(ROWS)
     done = [job.task(range(1000, 1300)), job.task(ROWS, partition=1)]

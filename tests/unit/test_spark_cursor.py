@@ -1,4 +1,4 @@
-"""What is asked for next, decided without any broker."""
+"""The ranges of the next pulls, computed without any broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_first_answer_shows_how_much_a_broker_gives() -> None:
     assert first == Part(0, 1024, 1024)
     assert cursor.next_part() is None
     assert cursor.found(first, records(0, 32), 32) is None
-    # What is left of the first part comes in parts that fit, then the rest.
+    # The rest of the first part comes in parts that fit, then the remaining range.
     parts = [cursor.next_part() for _ in range(33)]
     assert parts[0] == Part(32, 64, 32)
     assert parts[30] == Part(992, 1024, 32)
@@ -34,7 +34,7 @@ def test_the_first_answer_shows_how_much_a_broker_gives() -> None:
 def test_parts_follow_the_size_of_messages_both_ways() -> None:
     size = PartSize(1024, strict=True)
     size.answered(Part(0, 1024, 1024), 400, 400, PULL_BYTES - 100)
-    assert size.step == 350  # a little less than came, since sizes vary
+    assert size.step == 350  # a little less than arrived, since sizes vary
     size.answered(Part(400, 750, 350), 401, 1, 4 << 20)
     assert size.step == 1
     for step in (2, 4, 8, 16):
@@ -49,13 +49,13 @@ def test_a_filtered_part_asks_for_as_much_as_the_filter_leaves() -> None:
     assert (size.step, size.limit) == (2048, 32)
     part = Part(0, 2048, 32)
     for _ in range(20):
-        # One message of 1 KiB in a hundred passes, and the broker looks as far as it is asked to.
+        # One message of 1 KiB in a hundred matches, and the broker searches the whole requested range.
         size.answered(part, part.high, (part.high - part.low) // 100, (part.high - part.low) // 100 * 1024)
         part = Part(0, size.step, size.limit)
     assert 20_000 < size.step < 30_000
     assert size.step // 100 <= size.limit <= size.step // 100 + 20
     size.answered(part, 800, 8, 8192)
-    assert size.step == 800  # a Java broker looks at no more than 800 entries at a time
+    assert size.step == 800  # a Java broker searches no more than 800 entries at a time
 
 
 def test_a_part_for_which_nothing_came_is_asked_for_again_first() -> None:

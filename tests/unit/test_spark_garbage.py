@@ -1,4 +1,4 @@
-"""What the garbage collector of a Spark worker has to look at."""
+"""The objects that the garbage collector of a Spark worker has to visit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(modules, gc.get_freeze_count())
 
 
 def test_the_modules_of_a_worker_are_taken_out_once() -> None:
-    """In a process of its own: frozen objects stay frozen."""
+    """This runs in a process of its own, since frozen objects stay frozen."""
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     modules, later = map(int, done.stdout.split())

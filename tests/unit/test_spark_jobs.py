@@ -1,4 +1,4 @@
-"""The pure parts of the Spark jobs: names of files and what they prove, plans, rules, records; files."""
+"""The pure parts of the Spark jobs: names of files and their evidence, plans, rules, records; files."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_file_ends_with_its_queue_its_day_or_at_a_gap(tmp_path: Path) -> None:
     assert encodings["properties.key_value.key"].has_dictionary_page
     assert not encodings["body"].has_dictionary_page
     assert encodings["body"].compression == "ZSTD"
-    # An attempt that is repeated replaces what the one before wrote.
+    # A repeated attempt replaces the files of the earlier one.
     write(folder, [(0, 5, DAY_MS), (0, 6, DAY_MS + 1)])
     assert len(folder.archive_files()) == 4
 
@@ -217,7 +217,7 @@ def test_compacting_keeps_every_message_also_when_it_is_interrupted(tmp_path: Pa
     for low in range(0, 50, 5):
         write(folder, [(0, n, DAY_MS) for n in range(low, low + 5)])
     assert "10 files would become 1" in compact(place, dry_run=True).summary
-    # As if it had been killed after the merged file was there and before the parts were gone.
+    # The state of a job that was killed after the merged file was written and before its parts were deleted.
     merge(folder, [file(0, 4), file(5, 9)], "compact")
     assert not verify(place).ok
     report = compact(place)

@@ -1,4 +1,4 @@
-"""What Spark pays for finding the format and its schema, before anything is read."""
+"""Spark's cost of finding the format and its schema, before any message is read."""
 
 from __future__ import annotations
 

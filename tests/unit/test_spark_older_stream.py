@@ -1,4 +1,4 @@
-"""Streams as Spark 4.0 and 4.1 read them, with the calls that these versions make."""
+"""Streams as Spark 4.0 and 4.1 read them, by the calls of these versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUE = MessageQueue("t", "broker-a", 0)
 
 
 class Positions:
-    """One queue with an end that a test moves."""
+    """One queue whose end a test moves."""
 
     end = 100
 
@@ -60,17 +60,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[Positions]:
 
 
 class OlderSpark:
-    """What MicroBatchExecution does with a Python source; it keeps the ends of batches."""
+    """Makes the calls of MicroBatchExecution to a Python source, and keeps the ends of batches."""
 
     def __init__(self, ends: list[dict[str, Any]], **options: str) -> None:
         self.reader = OlderStreamReader(read_options({"topic": "t", **options}), message_schema())
         self.ends = ends
         if ends:
-            # AcceptsLatestSeenOffset: asks for the tasks between the last place and the same place.
+            # AcceptsLatestSeenOffset requests the tasks between the last offsets and the same offsets.
             assert self.reader.partitions(ends[-1], ends[-1]) == []
 
     def trigger(self) -> tuple[int, int] | None:
-        """Run one batch; its first and last offset."""
+        """Run one batch; returns its first and last offset."""
         latest = self.reader.latestOffset()
         start = self.ends[-1] if self.ends else self.reader.initialOffset()
         if latest == start:

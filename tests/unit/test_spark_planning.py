@@ -306,8 +306,8 @@ def test_divided_tasks_fill_whole_rounds_of_the_cluster() -> None:
     assert task_count(500_000, 2, TaskLimits(size_bytes=256), 520) == 4
     assert task_count(10_000, 8, TaskLimits(rows=1_000)) == 16
     assert task_count(16_000, 8, TaskLimits(rows=2_000)) == 8
-    # Who names a number of tasks gets it, as long as the limits allow.
+    # A given number of tasks counts as long as the limits allow it.
     assert task_count(500_000, 2, TaskLimits(3, size_bytes=256), 520) == 3
     assert task_count(500_000, 2, TaskLimits(3, size_bytes=100), 520) == 6
-    # No more tasks than rows.
+    # There are no more tasks than rows.
     assert task_count(7, 4, TaskLimits(rows=1)) == 7

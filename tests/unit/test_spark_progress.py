@@ -26,7 +26,7 @@ def source(end: Any, latest: Any = None, rows: int = 7) -> Any:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Any:
-    """What is logged for a batch of a query that has these sources."""
+    """The log lines for a batch of a query that has these sources."""
     caplog.set_level(logging.INFO, "orbitmq.spark")
     listeners: list[Any] = []
     session: Any = SimpleNamespace(streams=SimpleNamespace(addListener=listeners.append))
@@ -46,7 +46,7 @@ def test_each_batch_is_a_line_with_its_rows_and_how_many_wait(lines: Any) -> Non
     end, latest = (
         json.dumps(Offsets(at).to_json()) for at in ({A0: 90, A1: 100, B0: 40}, {A0: 100, A1: 100})
     )
-    # B0 is of a broker that was taken out of the routes.
+    # B0 belongs to a broker that the name servers dropped.
     assert lines(source(end, latest)) == ["query orders, batch 3: 7 rows; behind by 10 rows"]
     assert lines(source(end), name=None) == ["query q-1, batch 3: 7 rows"], "Spark 4.1 tells no ends"
     files = source('{"logOffset":3}', None, 1000)
@@ -54,7 +54,7 @@ def test_each_batch_is_a_line_with_its_rows_and_how_many_wait(lines: Any) -> Non
 
 
 def test_a_queue_that_never_held_a_message_for_the_query_is_not_behind(lines: Any) -> None:
-    """All that was in B0 had expired before the query began."""
+    """All messages in B0 had expired before the query began."""
     end, latest = (json.dumps(Offsets(at).to_json()) for at in ({A0: 90}, {A0: 90, B0: 500}))
     assert lines(source(end, latest)) == ["query orders, batch 3: 7 rows; behind by 0 rows"]
 

@@ -1,4 +1,4 @@
-"""Ranges of queues read from a broker that answers in its own ways."""
+"""Ranges of queues read from a broker whose responses vary."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ScriptedBrokers:
         self.failures: list[Exception | int] = []
         self.rounds = 0
         self.master = True
-        # The name server knows the topic only after so many questions who its master is.
+        # The number of route requests after which the name server knows the topic's master.
         self.unknown = 0
         self.reset = False
         self.asked: list[int] = []
@@ -177,7 +177,8 @@ def test_a_tag_filter_skips_and_loses_nothing(ranges: list[QueueRange], tags: st
 def test_pulls_travel_together() -> None:
     brokers = ScriptedBrokers()
     read(brokers, [QueueRange(QUEUES[0], 0, 960)], pull_depth=16)
-    # One shows that 32 messages come at a time, whatever is asked for; then many are on their way.
+    # The first pull shows that 32 messages come at a time, whatever is requested; later ones run side by
+    # side.
     assert brokers.asked[0] == 1
     assert max(brokers.asked) >= 8
     assert brokers.rounds <= 10
@@ -207,7 +208,7 @@ def test_what_exceeds_the_memory_is_dropped_and_asked_for_again(monkeypatch: pyt
         held.append(reader._held_bytes)
     assert offsets == 960
     assert max(held) <= 20_000
-    assert sum(brokers.asked) > 31  # some parts were asked for twice
+    assert sum(brokers.asked) > 31  # some parts were pulled twice
     assert reader._held_bytes == 0
 
 
@@ -299,7 +300,7 @@ def test_busy_or_behind_is_never_loss(fail_on_loss: bool) -> None:
         )  # fmt: skip
     busy = ScriptedBrokers()
     busy.failures = [ResponseCode.SYSTEM_BUSY] * 1000
-    for is_stream in (False, True):  # a busy broker is no silent one
+    for is_stream in (False, True):  # a busy broker is not a silent one
         with pytest.raises(UnreachableError, match="it answers 2 scripted"):
             read(
                 busy, [QueueRange(QUEUES[0], 0, 10)],
@@ -315,7 +316,7 @@ def test_a_reset_of_the_group_is_not_loss() -> None:
 
 
 def test_messages_that_are_being_removed_are_asked_for_again() -> None:
-    """MESSAGE_WAS_REMOVING reaches a client as PULL_RETRY_IMMEDIATELY with a place behind."""
+    """MESSAGE_WAS_REMOVING reaches a client as PULL_RETRY_IMMEDIATELY with a later offset."""
     brokers = ScriptedBrokers()
     brokers.failures = [ResponseCode.PULL_RETRY_IMMEDIATELY] * 3
     ranges = [QueueRange(QUEUES[0], 0, 40)]
@@ -340,7 +341,7 @@ def test_time_that_spark_takes_with_the_rows_does_not_count_as_failure(
 
 
 class LargeMessages(ScriptedBrokers):
-    """Message n has ``sizes[n % len(sizes)]`` bytes; one answer holds 256 KiB, or one message."""
+    """Message n has ``sizes[n % len(sizes)]`` bytes; a response holds 256 KiB, or one message."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__()
@@ -377,7 +378,7 @@ def drain(brokers: Any, high: int, **options: Any) -> int:
 def test_large_messages_stay_within_the_memory_of_a_task() -> None:
     brokers = LargeMessages([8 << 20])
     assert drain(brokers, 24, pull_depth=64) == 24
-    # The first pull shows how large messages are.
+    # The first pull shows the size of messages.
     assert max(brokers.asked[1:]) <= 8
     mixed = LargeMessages([100] * 50 + [3 << 20])
     assert drain(mixed, 400, pull_depth=64) == 400
@@ -387,7 +388,7 @@ def test_large_messages_stay_within_the_memory_of_a_task() -> None:
 def test_after_a_large_message_the_parts_grow_again() -> None:
     brokers = LargeMessages([300 << 10] + [100] * 999)
     assert drain(brokers, 1000, pull_depth=1) == 1000
-    # 1 + 1 + 2 + 4 + 8 and so on; a part that stays at one message would need 1000 rounds.
+    # Parts have 1, 1, 2, 4, 8 messages and so on; parts of one message would need 1000 rounds.
     assert brokers.rounds < 60
 
 
@@ -425,7 +426,7 @@ def compressed(offset: int, body: bytes) -> bytes:
 
 
 class BadBody(ScriptedBrokers):
-    """Offset 1 of three has a body that nobody can decompress."""
+    """Offset 1 of three has a body that cannot be decompressed."""
 
     def _pull(self, command: Command) -> Command:
         bodies = [zlib.compress(b"first"), b"not zlib", zlib.compress(b"third")]

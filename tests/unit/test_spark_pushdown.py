@@ -1,4 +1,6 @@
-"""Filters of batch reads: what is taken over is exactly true of what is left."""
+"""Filters of batch reads: each filter that the source takes over holds for exactly the rows that it
+returns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly-once as a machine: crashes at any step, other partitions in each run, no Spark."""
+"""Exactly-once as a state machine: crashes at any step, other partitions in each run, no Spark."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from orbitmq.spark.write.task import DRIVER, StoredRow, TaskId, id_mark, row_of_
 
 
 class CrashError(Exception):
-    """The driver is killed: all tasks of the run are gone."""
+    """The driver is killed, and with it all tasks of the run."""
 
 
 @dataclass
 class World:
-    """What outlives a run: the topic, what attempts noted, and the commit."""
+    """The state that outlives a run: the topic, the records of attempts, and the commit."""
 
     stored: list[StoredRow] = field(default_factory=list)
     begun: set[tuple[int, str]] = field(default_factory=set)
     committed: bool = False
-    # Sent, and not read yet by a broker that was frozen: stored some time later, unless a fence ends it.
+    # Rows sent to a frozen broker that has not read them: it stores them later, unless a fence ends them.
     late: list[StoredRow] = field(default_factory=list)
 
     def thaw(self, chance: random.Random) -> None:
-        """Perhaps a broker stores what it had not read."""
+        """Let a broker store some unread rows, at random."""
         if self.late and chance.random() < 0.1:
             self.stored.append(self.late.pop(chance.randrange(len(self.late))))
 
     def fence(self, run: str, partition: int, attempt: str) -> None:
-        """As the broker's: other runs are over, and other attempts of the partition."""
+        """Fence as the broker does: other runs end, and other attempts of the partition."""
         self.late = [
             row
             for row in self.late
@@ -61,7 +61,7 @@ class ReplayRun:
             raise CrashError
 
     def split(self, rows: list[int]) -> list[list[int]]:
-        """A shuffle: other partitions, another order."""
+        """Distribute the rows as a shuffle does: other partitions, another order."""
         parts: list[list[int]] = [[] for _ in range(self.chance.randint(1, 4))]
         for row in rows:
             self.chance.choice(parts).append(row)
@@ -72,7 +72,7 @@ class ReplayRun:
     def task(
         self, partition: int, rows: list[int], result: dict[int, TaskId], matched: list[int]
     ) -> Iterator[None]:
-        """One task, which is tried again when it fails alone."""
+        """Run one task, which is retried when it alone fails."""
         while True:
             self.attempts += 1
             task = TaskId("q", 7, partition, self.run, self.attempts)
@@ -95,7 +95,7 @@ class ReplayRun:
                 if not replay.take(row):
                     sent = StoredRow(partition, task.attempt_text, number, row)
                     if number + 1 == fails_after and self.chance.random() < 0.5:
-                        # No answer comes, and the attempt fails.
+                        # No response comes, and the attempt fails.
                         self.world.late.append(sent)
                         break
                     self.world.stored.append(sent)
@@ -174,10 +174,10 @@ def test_sisters_of_the_same_run_do_not_count() -> None:
     replay = Replay(TaskId("q", 7, 0, "b", 5))
     replay.found(
         [
-            StoredRow(0, "b.5", 0, 1),  # its own
-            StoredRow(1, "b.6", 0, 2),  # a sister's
-            StoredRow(0, "b.4", 0, 3),  # the same task, tried before
-            StoredRow(1, "a.6", 0, 4),  # another run
+            StoredRow(0, "b.5", 0, 1),  # the attempt's own row
+            StoredRow(1, "b.6", 0, 2),  # a row of another partition
+            StoredRow(0, "b.4", 0, 3),  # a row of an earlier attempt of the task
+            StoredRow(1, "a.6", 0, 4),  # a row of another run
         ]
     )
     assert replay.earlier == 2

@@ -1,4 +1,4 @@
-"""The forms of rows: Arrow types, bodies as strings, and what older versions of Spark hand over."""
+"""The forms of rows: Arrow types, bodies as strings, and the rows of older versions of Spark."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_time_in_a_row_is_one_of_the_machine_s_zone(monkeypatch: pytest.Monkey
     time.tzset()
     try:
         schema = StructType([StructField("deliver_at", TimestampType())])
-        twice = datetime(2026, 11, 1, 1, 30, fold=1)  # when clocks were set back
+        twice = datetime(2026, 11, 1, 1, 30, fold=1)  # in the hour that clocks repeat when they are set back
         rows = [Row(deliver_at=at) for at in (datetime(2026, 7, 1, 8), twice, None)]
         (batch,) = record_batches(iter(rows), schema)
         hours = [datetime(2026, 7, 1, 12, tzinfo=UTC), datetime(2026, 11, 1, 6, 30, tzinfo=UTC)]

@@ -1,4 +1,4 @@
-"""How a local session starts Spark's Python processes."""
+"""The start of Spark's Python processes in a local session."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_memory_that_a_reader_takes_again_and_again_stays_with_the_worker() -> N
         text=True,
         check=True,
     )
-    # Handed back to the system, 16 MiB are 4096 pages that each round would fault in again.
+    # If returned to the system, 16 MiB would be 4096 page faults in each round.
     assert int(done.stdout) < 1000
 
 

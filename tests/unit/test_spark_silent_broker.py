@@ -1,4 +1,4 @@
-"""Streams beside a broker that does not answer, against a scripted cluster."""
+"""Streams beside a broker that does not respond, against a scripted cluster."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_the_tasks_of_a_planned_batch_wait_for_a_silent_broker_while_another_one
     cluster.last[B0], cluster.first[B0] = 5, 2
     end = reader().latestOffset(at(), ReadAllAvailable())
     cluster.others_answer = True
-    cluster.routes = [{"broker-a"}] * 30  # for several time-outs
+    cluster.routes = [{"broker-a"}] * 30  # for several timeouts
     assert rows_of(reader(sql="price > 5").partitions(at(), end))[B0] == (2, 5)
     assert caplog.messages == ["a batch waits for broker-b: no broker serves t/broker-b/0"]
     caplog.clear()
-    # The ends of an older release do not tell where a new queue begins.
+    # The ends of an older release do not contain the start of a new queue.
     older = Offsets(places(end)).to_json()
     cluster.error = UnreachableError("broker-b:1 away")
 
@@ -74,7 +74,7 @@ def test_one_broker_away_does_not_stop_the_others(
     stream = reader(offsetTimeout="1ms")
     cluster.away = {"broker-a:1"}
     end = at()
-    for rows in range(50, 60):  # however long it lasts
+    for rows in range(50, 60):  # for any length of time
         cluster.last[B0] = rows
         end = stream.latestOffset(end, ReadAllAvailable())
         assert places(end) == {A0: 0, A1: 10, B0: rows}
@@ -122,12 +122,12 @@ def test_a_queue_that_its_topic_lost_is_told(
 def test_a_topic_that_went_with_its_only_broker_waits_and_the_others_go_on(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Name servers forget a topic when they take its last broker out."""
+    """Name servers drop a topic when they drop its last broker."""
     cluster.first[U0], cluster.last[U0] = 0, 50
     stream = reader(topic="t,u", offsetTimeout="1ms", groupId="g")
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     cluster.unknown = {"u"}
-    for rows in range(101, 105):  # however long it lasts
+    for rows in range(101, 105):  # for any length of time
         cluster.last[A0] = rows
         end = stream.latestOffset(end, ReadAllAvailable())
         assert places(end) == {A0: rows, A1: 60, U0: 50}
@@ -162,7 +162,7 @@ def test_a_topic_that_is_not_there_is_an_error_when_a_query_begins(
         begin(reader(topic="t,u"))
     with pytest.raises(OffsetError, match=r"option assign names .*, which is not a readable queue"):
         begin(reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}'))
-    # A later run leaves it to the next one.
+    # A run with availableNow leaves it to the next run.
     later = reader(topic="t,u")
     later.prepareForTriggerAvailableNow()
     assert places(later.latestOffset(at(), ReadAllAvailable())) == {A0: 100, A1: 60}
@@ -175,7 +175,7 @@ def test_a_topic_that_is_not_there_is_an_error_when_a_query_begins(
 
 
 def played_again(stream: StreamReader, end: dict[str, Any]) -> Any:
-    """What Spark asks of a query whose first batch is planned but not committed."""
+    """The call that Spark makes for a query whose first batch is planned but not committed."""
     return stream.partitions(stream.initialOffset(), end)
 
 
@@ -183,7 +183,7 @@ def played_again(stream: StreamReader, end: dict[str, Any]) -> Any:
 def test_a_first_batch_that_is_run_again_knows_its_topics(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
-    """The name servers forgot one with its broker, before the query committed anything."""
+    """The name servers dropped one topic with its broker, before the query committed a batch."""
     cluster.first[U0], cluster.last[U0] = 4, 50
     options = {"topic": "t,u", "startingOffsets": place}
     stream = reader(**options)
@@ -200,7 +200,7 @@ def test_a_first_batch_that_is_run_again_knows_its_topics(
     ]
     cluster.last[A0] = 201
     assert places(again.latestOffset(end, ReadAllAvailable())) == {A0: 201, A1: 70, U0: 60}
-    # Whatever else is wrong there, too: that batch does not need it.
+    # Other problems at that time do not matter, since the batch does not need that broker.
     cluster.away = {"broker-a:1"}
     assert rows_of(played_again(reader(**options), end)) == planned
 
@@ -217,13 +217,14 @@ def test_a_first_batch_that_is_run_again_does_not_know_another_topic(cluster: Sc
         played_again(reader(assign='{"t":{"broker-a":[0],"broker-b":[0]}}'), end)
     older = Offsets({A0: 100, A1: 60, U0: 50}).to_json()
     with pytest.raises(TopicNotFoundError, match="u is unknown"):
-        played_again(reader(topic="t,u", startingOffsets="latest"), older)  # it does not say where it begins
+        # the end does not contain where the topic begins
+        played_again(reader(topic="t,u", startingOffsets="latest"), older)
 
 
 def test_a_batch_of_an_older_release_waits_for_its_queues_to_be_shown(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their first messages, which no place tells, would be taken for lost."""
+    """Their first messages, which no offset names, must not be taken for lost."""
     cluster.first[U0], cluster.last[U0] = 40, 50
     older = Offsets({A0: 100, A1: 60, U0: 50}).to_json()
     cluster.unknown = {"u"}
@@ -239,7 +240,7 @@ def test_a_batch_of_an_older_release_waits_for_its_queues_to_be_shown(
 def test_a_silent_broker_is_told_of_the_group_now_and_again(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each time costs a request time-out, while the others wait."""
+    """Each request costs a request timeout, during which the others wait."""
     cluster.first[B0], cluster.last[B0] = 0, 50
     stream = reader(groupId="g")
     end = stream.latestOffset(at(), ReadAllAvailable())
@@ -329,7 +330,7 @@ def test_a_first_start_at_the_first_messages_does_without_a_silent_broker(
     cluster.away.clear()
     after = stream.latestOffset(end, ReadAllAvailable())
     assert rows_of(stream.partitions(end, after)) == {B0: (7, 50)}
-    # The first batch is played again after a restart, when the broker answers: it is the same.
+    # A restart repeats the first batch when the broker responds: it is the same batch.
     again = reader()
     assert rows_of(again.partitions(again.initialOffset(), end)) == {A0: (0, 100), A1: (10, 60)}
     cluster.away = {"broker-a:1", "broker-b:1"}

@@ -75,7 +75,7 @@ def rows(numbers: Sequence[int]) -> pa.RecordBatch:
 
 
 def cut_short(brokers: ScriptedBrokers) -> int:
-    """A first attempt that ends after some of its 95 rows; how many."""
+    """Run a first attempt that ends after some of its 95 rows; returns their number."""
     brokers.failures = ["", "lose answer"] + ["lose request"] * 1000
     first = sender(retry_timeout_ms=100)
     with pytest.raises(UnreachableError, match="messages were not taken"):
@@ -173,7 +173,7 @@ def test_a_replay_in_another_order_sends_what_is_missing(order: list[int]) -> No
 
 
 def test_an_attempt_ends_those_before_it_before_it_looks(brokers: ScriptedBrokers) -> None:
-    """Each connection is bound before its first message; nothing is fenced while nothing fails."""
+    """Each connection is bound before its first message; without a failure no attempt is fenced."""
     first = sender()
     first.add(rows(range(95)))
     first.finish()
@@ -522,7 +522,7 @@ class KilledError(Exception):
 def play(
     brokers: ScriptedBrokers, state: FolderState, run: str, parts: list[list[int]], **values: Any
 ) -> dict[str, Any]:
-    """One run of one batch, as Spark does it; what the commit noted."""
+    """Run a batch once, as Spark does it; returns the record of the commit."""
     chosen = options(**values)
     done: list[Written] = []
     for partition, numbers in enumerate(parts):
@@ -582,7 +582,7 @@ def test_other_rows_in_a_replay_fail_with_counts(brokers: ScriptedBrokers, tmp_p
     words = (
         rf"batch 7: {stored} of the {stored} messages that earlier attempts stored fit none of its 95 rows"
     )
-    for run in ("b", "c"):  # and so does every later replay, until somebody decides
+    for run in ("b", "c"):  # each later replay does so, too, until an operator decides
         with pytest.raises(SinkStateError, match=words if run == "b" else "fit none of its"):
             play(brokers, state, run, [list(range(1000, 1095))])
     with pytest.raises(SinkStateError, match=f"remove {tmp_path}/query/7"):
@@ -600,7 +600,7 @@ def test_a_broker_that_every_restart_finds_away_is_waited_for(
     brokers.failures = []
     assert brokers.stored[QUEUES[2]], "some rows are at broker-b"
     brokers.gone = {"broker-b:1"}
-    for run in ("b", "c", "d"):  # each restart notes where the queues end that are there
+    for run in ("b", "c", "d"):  # each restart records the ends of the queues that exist
         with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
             play(brokers, state, run, [list(range(95))], retry_timeout_ms=50)
     brokers.gone = set()
@@ -653,13 +653,13 @@ def test_a_slave_that_acts_for_its_master_is_no_place_to_look(
         play(brokers, state, "a", [list(range(95))], retry_timeout_ms=50)
     brokers.failures = []
     at_master = brokers.stored[QUEUES[2]]
-    brokers.stored[QUEUES[2]] = []  # it has not copied them
+    brokers.stored[QUEUES[2]] = []  # the slave has not copied them
     brokers.acting = {"broker-b:1"}
     with pytest.raises(UnreachableError, match=r"cannot be read: the master of .*broker-b.* is away"):
         play(brokers, state, "b", [list(range(95))], retry_timeout_ms=50)
     brokers.stored[QUEUES[2]] = at_master
     brokers.acting, brokers.read_only = set(), {"broker-b:1"}
-    play(brokers, state, "c", [list(range(95))])  # a master that takes no messages any more
+    play(brokers, state, "c", [list(range(95))])  # the master no longer takes messages
     assert brokers.bodies() == list(range(95))
 
 

@@ -1,4 +1,4 @@
-"""The stream reader's promises about offsets, against a scripted cluster."""
+"""The guarantees of the stream reader's offsets, against a scripted cluster."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_tasks_are_limited_in_bytes(cluster: ScriptedCluster, monkeypatch: pytes
     cluster.body_bytes = 1 << 20
     stream = reader(maxBytesPerTask="100m")
     end = stream.latestOffset(at(), stream.getDefaultReadLimit())
-    # 21 would do, six rounds of the cluster's cores have no idle ones.
+    # 21 tasks would do; 24 are six rounds of the four cores, without idle ones.
     assert len(stream.partitions(at(), end)) == 24
 
 
@@ -192,14 +192,14 @@ def test_the_end_moves_on_and_never_back(cluster: ScriptedCluster) -> None:
     stream = reader()
     end = stream.latestOffset(at(), ReadAllAvailable())
     assert places(end) == {A0: 100, A1: 60}
-    del cluster.last[A0]  # a queue that is gone keeps its place
+    del cluster.last[A0]  # a queue that is gone keeps its offset
     cluster.last[A1] = 61
     assert places(stream.latestOffset(end, ReadAllAvailable())) == {A0: 100, A1: 61}
 
 
 def test_a_queue_that_lost_its_end_is_loss(cluster: ScriptedCluster) -> None:
     end = reader().latestOffset(at(), ReadAllAvailable())
-    cluster.last = {A0: 90, A1: 61}  # the topic was made again, or a fail-over lost ten messages
+    cluster.last = {A0: 90, A1: 61}  # the topic was created again, or a failover lost ten messages
     with pytest.raises(DataLossError, match=r"t/broker-a/0 ends at 90, but was read up to 100"):
         reader().latestOffset(end, ReadAllAvailable())
     lenient = reader(failOnDataLoss="false")
@@ -235,7 +235,7 @@ def test_an_end_of_available_now_that_a_slave_told_is_no_loss(cluster: ScriptedC
     cluster.slaves, cluster.last[A0] = {"broker-a:1"}, 90
     stream = reader(failOnDataLoss="false")
     stream.prepareForTriggerAvailableNow()
-    cluster.slaves, cluster.last[A0] = set(), 130  # its master is back
+    cluster.slaves, cluster.last[A0] = set(), 130  # the master is back
     place = Offsets({A0: 100, A1: 60}).to_json()
     assert stream.latestOffset(place, ReadAllAvailable()) == place
     cluster.last[A0] = 95
@@ -243,7 +243,9 @@ def test_an_end_of_available_now_that_a_slave_told_is_no_loss(cluster: ScriptedC
 
 
 def test_a_batch_is_replayed_from_its_end_alone(cluster: ScriptedCluster) -> None:
-    """Spark keeps ends only, asks for the first place anew, and may run on a machine with other cores."""
+    """Spark keeps only the ends, requests the first offsets again, and may run on a machine with
+    other cores.
+    """
     cluster.last[B0], cluster.first[B0] = 9000, 5
     first = reader(startingOffsets="latest", parallelism="3")
     start = first.initialOffset()
@@ -255,7 +257,7 @@ def test_a_batch_is_replayed_from_its_end_alone(cluster: ScriptedCluster) -> Non
     cluster.last = {A0: 7500, A1: 8000, B0: 9500}
     replayed = again.partitions(again.initialOffset(), json.loads(json.dumps(end)))
     assert [task.ranges for task in replayed] == [task.ranges for task in planned]
-    # A new queue: where it began is told by the end, whatever is deleted by the time of the replay.
+    # The end contains the start of a new queue, whatever is deleted by the time of the replay.
     new = MessageQueue("t", "broker-c", 0)
     cluster.first[new], cluster.last[new] = 20, 30
     following = first.latestOffset(end, ReadAllAvailable())
@@ -276,7 +278,7 @@ def test_a_new_queue_is_read_from_its_first_message(cluster: ScriptedCluster) ->
     cluster.first[B0], cluster.last[B0] = 5, 9
     stream = reader()
     end = stream.latestOffset(at(), ReadMaxRows(72))
-    assert sum(places(end).values()) - 15 == 72  # starts: 0, 10 and 5
+    assert sum(places(end).values()) - 15 == 72  # the starts are 0, 10 and 5
     planned = stream.partitions(at(), stream.latestOffset(at(), ReadAllAvailable()))
     ranges = [r for task in planned if isinstance(task, TaskPartition) for r in task.ranges]
     assert [(r.low, r.high) for r in ranges if r.queue == B0] == [(5, 9)]
@@ -348,7 +350,7 @@ def test_a_checkpoint_of_another_topic_or_version_is_refused(cluster: ScriptedCl
         reader().partitions(at(), other)
     with pytest.raises(OffsetError, match=r"this one reads topicPattern 't\|u'"):
         reader(topicPattern="t|u").latestOffset(other, ReadAllAvailable())
-    # A query may be given further topics, or lose some.
+    # A restarted query may have more topics, or fewer.
     both = Offsets({MessageQueue("payments", "broker-a", 0): 5, A0: 100, A1: 60}).to_json()
     assert places(reader().latestOffset(both, ReadAllAvailable())) == places(both)
     with pytest.raises(OffsetError, match=r'offsets must be {"v":1,"t":{...}}, got {"logOffset": 3}'):
@@ -364,7 +366,7 @@ def test_an_end_before_the_begin_of_a_batch_read_is_loss(cluster: ScriptedCluste
 
 
 def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedCluster) -> None:
-    """RocketMQ sends everything, unfiltered, when it cannot parse the expression of a pull."""
+    """RocketMQ sends all messages, unfiltered, when it cannot parse the expression of a pull."""
     stream = reader(sql="price > 5")
     end = stream.latestOffset(at(), ReadAllAvailable())
     assert cluster.checked == []
@@ -383,7 +385,7 @@ def test_the_expression_is_checked_before_anything_is_read(cluster: ScriptedClus
 
 
 def test_a_restart_with_an_expression_waits_for_its_name_servers(cluster: ScriptedCluster) -> None:
-    """Spark asks for the tasks of the last batch first, before anything is known of the cluster."""
+    """Spark requests the tasks of the last batch first, before the reader knows the cluster."""
     cluster.last[B0], cluster.first[B0] = 5, 0
     end = reader().latestOffset(at(), ReadAllAvailable())
     away = UnreachableError("no name server gave an answer")

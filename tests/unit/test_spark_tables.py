@@ -1,4 +1,6 @@
-"""Tables over an archive's files: a batch that is committed again adds nothing. Needs their packages."""
+"""Tables over an archive's files: a batch that is committed again adds nothing. These tests need the tables'
+packages.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_an_iceberg_table_has_each_batch_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__TYPE", "sql")
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__HERE__WAREHOUSE", f"file://{tmp_path}/warehouse")
-    # It reads these when it is imported.
+    # pyiceberg.catalog reads these variables on import.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog", raising=False)
     catalogs = pytest.importorskip("pyiceberg.catalog")
     pytest.importorskip("sqlalchemy")

@@ -1,4 +1,4 @@
-"""``--rate``: rows pass no faster than so many a second, by a clock that the test moves."""
+"""``--rate``: no more than a number of rows a second pass, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATE = 100
 
 
 class ScriptedClock:
-    """Time passes only while somebody pauses, or the test says so."""
+    """Time passes only while code pauses, or when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 5000.0
@@ -47,7 +47,7 @@ def pieces(rows: int, *, batches: int = 1) -> Iterator[pa.RecordBatch]:
 def test_rows_pass_at_their_rate_and_in_their_order(clock: ScriptedClock, batches: int) -> None:
     began, passed = clock.now, []
     for piece in pieces(400, batches=batches):
-        # A tenth of a second's rows may come at once.
+        # The rows of a tenth of a second may pass at once.
         assert len(passed) <= (clock.now - began) * RATE + 1e-6
         assert piece.num_rows <= RATE / throttle.PIECES_PER_SECOND
         passed += piece.column("n").to_pylist()

@@ -75,7 +75,7 @@ def test_a_property_is_the_number_that_the_other_side_asks_for(
 def test_what_is_no_number_matches_nothing_whatever_else_is_said() -> None:
     assert not passes("f > 5 OR b = 'x'", f="five", b="x")
     assert not passes("NOT (f > 5)", f="five")
-    assert passes("b = 'x' OR f > 5", f="five", b="x")  # what decides is not looked behind
+    assert passes("b = 'x' OR f > 5", f="five", b="x")  # evaluation ends at the deciding operand
 
 
 @pytest.mark.behaviour("FI-04")

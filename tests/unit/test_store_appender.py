@@ -1,4 +1,4 @@
-"""The appender's records are those of the record codec; its rings; lookups that meet bad indexes."""
+"""The appender's records are those of the record codec; its rings; lookups that find bad indexes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_record_is_that_of_the_codec(
         0,
     )
     assert physical == 4 * SEGMENT + 100
-    # Two bits say how long the hosts are; they follow the hosts, whatever the client wrote.
+    # Two bits give the length of the hosts; they follow the hosts, whatever flags the client sent.
     wanted = encode_record(
         Record(
             topic, body, properties, queue_id, flag, 41, physical, sys_flag & ~0x30, born, hosts[0],
@@ -275,7 +275,7 @@ def test_only_queues_that_got_messages_are_counted() -> None:
     assert made.take_grown() == []
     for slot in (slots[0], slots[0], slots[2]):
         append(made, slot)
-    assert made.take_grown() == []  # nothing is visible yet
+    assert made.take_grown() == []  # no record is visible yet
     made.publish()
     append(made, slots[2])
     made.publish()

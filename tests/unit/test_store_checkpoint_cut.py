@@ -29,7 +29,7 @@ def config(root: Path) -> StoreConfig:
 
 
 class Held:
-    """A thread stands in the write of the positions file until it may go on.
+    """Holds a thread in the write of the positions file until :meth:`go`.
 
     Attributes:
         work: the checkpoint.
@@ -59,7 +59,7 @@ class Held:
 async def writing(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[MessageStore, list[int], Held]]:
-    """A store that holds messages of one queue, where each begins, and its checkpoint under way."""
+    """A store with messages of one queue, the log offsets of these messages, and its checkpoint under way."""
     runtime = system_runtime()
     store = MessageStore(runtime, config(root))
     await store.start()
@@ -78,7 +78,7 @@ async def writing(
 
 
 async def killed(root: Path) -> MessageStore:
-    """The store of a process that begins with what is on the disk now."""
+    """The store of a new process that starts with a copy of the disk."""
     copied = root.with_name("copied")
     shutil.copytree(root, copied)
     store = MessageStore(system_runtime(), config(copied))
@@ -88,7 +88,7 @@ async def killed(root: Path) -> MessageStore:
 
 @pytest.mark.behaviour("PO-28")
 def test_a_log_that_is_cut_ends_there_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended where the positions said, with zeros between."""
+    """The log must not end where the positions say, with zeros in between."""
 
     async def scene() -> None:
         root = tmp_path / "store"
@@ -110,7 +110,7 @@ def test_a_log_that_is_cut_ends_there_after_a_kill(tmp_path: Path, monkeypatch: 
 def test_a_topic_that_is_made_anew_begins_at_0_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The positions that were being written still have its queue's old end."""
+    """The positions that are being written still have the old end of its queue."""
 
     async def scene() -> None:
         root = tmp_path / "store"

@@ -1,4 +1,4 @@
-"""Single changed bits in the files of a store are logged, and never read as another message."""
+"""Single flipped bits in the files of a store are logged, and never read as another message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE_FILE = f"{ROOT}/consumequeue/a/0/{0:020d}"
 LOG_FILE = f"{ROOT}/commitlog/{0:020d}"
 COUNT = 50
 MIDDLE = 20  # the offset whose entry or record is damaged
-# All records have one size, so that a changed place in the log is most often the place of another record.
+# All records have one size, so that a changed log offset is most often that of another record.
 RECORD_BYTES = 256
 
 
@@ -191,7 +191,7 @@ async def test_an_entry_that_leads_to_another_message_stores_none_again(
 ) -> None:
     runtime = simulated_runtime(1)
     await filled(runtime)
-    # The place of the neighbouring record of topic b, which differs in one bit.
+    # The flipped bit turns the log offset into that of the neighbouring record of topic b.
     flip(runtime.files, QUEUE_FILE, MIDDLE * 160 + 8 * 6)
     store = await opened(runtime)
     assert record_of(store, "a", 0, MIDDLE) is None

@@ -1,4 +1,4 @@
-"""Flushes of a durable log: what one carries, and that a refused write keeps none from its flush."""
+"""Flushes of a durable log: their contents, and that a refused write does not prevent the flush of others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Done = Callable[[BaseException | None], object]
 
 
 class Waiting:
-    """Somebody who always waits for more to be safe."""
+    """A gate that always waits for the next safe offset."""
 
     waits = True
 
@@ -31,7 +31,7 @@ class Waiting:
 
 @pytest.fixture
 def flushes(runtime: SimulatedRuntime, monkeypatch: pytest.MonkeyPatch) -> list[Done]:
-    """The flushes that have begun: calling one ends it."""
+    """The flushes that have begun; calling one ends it."""
     begun: list[Done] = []
 
     def begin(_segments: Sequence[Segment], done: Done) -> None:
@@ -73,7 +73,7 @@ async def test_a_flush_behind_a_larger_one_takes_what_its_iteration_brings(
     flushes[0](None)
     assert store.flushed_offset == first
     third = put(store)
-    assert len(flushes) == 1  # not before this iteration has written what it brings
+    assert len(flushes) == 1  # none begins before this iteration has written its messages
     await iteration()
     assert len(flushes) == 2
     flushes[1](None)
@@ -116,7 +116,7 @@ async def test_who_follows_the_log_gets_a_batch_before_its_flush_begins(
         with pytest.raises(ConnectionError):
             store.write()
     assert seen == [(end, 0)]
-    assert len(flushes) == 1  # whatever fails there keeps no message from the device
+    assert len(flushes) == 1  # a failure there keeps no message from the device
     store.log.wakers.remove(written)
     flushes[0](None)
     await store.stop()
@@ -158,7 +158,7 @@ async def test_a_refused_write_does_not_keep_earlier_ones_from_their_flush(
 
 
 async def test_a_topic_is_dropped_beside_a_flush_that_fails(runtime: SimulatedRuntime) -> None:
-    """Its error was told to that flush alone, and the checkpoint counted what the device never got."""
+    """The error goes to that flush too, and no checkpoint counts bytes that the device lacks."""
     store = await opened(runtime)
     store.set_topic("dropped", read_queues=1, write_queues=1, perm=6)
     runtime.files.fail("sync", "commitlog")
@@ -176,7 +176,7 @@ async def test_a_topic_is_dropped_beside_a_flush_that_fails(runtime: SimulatedRu
 def test_queues_that_another_thread_syncs_are_not_taken_for_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint beside it said so, and the sync failed."""
+    """A checkpoint beside that sync must not count the queues as synced, as the sync fails."""
     runtime = system_runtime()
     begun, goes_on, synced = threading.Event(), threading.Event(), list[str]()
 

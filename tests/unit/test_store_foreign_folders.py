@@ -25,7 +25,7 @@ FOREIGN = [
     ("batchconsumequeue/orders/0/00000000000000000000", "batchconsumequeue", "SimpleCQ"),
     ("kvStore/CURRENT", "kvStore", "pop finish"),
 ]
-# What a broker of RocketMQ 5.5 leaves with default settings, and tables that were exported.
+# The files of a broker of RocketMQ 5.5 with default settings, and exported tables.
 READ = [
     "rocksdbstore/CURRENT",
     "config/topics.old/CURRENT",

@@ -50,7 +50,7 @@ def record(at: int, keys: str = "", unique: str = "", time_ms: int = 5000, **val
 
 
 def scanned(builder: IndexBuilder, log: bytes, file: bytes | None = None) -> tuple[int, bytearray]:
-    """Scan a log from its start; the status and the file as it would be written."""
+    """Scan a log from its start; returns the status and the contents of the file that would be written."""
     content = bytearray(file or bytes(scan.HEADER_BYTES + SLOTS * 4 + ENTRIES * 20))
     first = builder.first_entry
     status = builder.scan(log, 0, len(log), bytes(content))
@@ -243,7 +243,7 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
         batches = 0
 
         def slow(function: Any, *args: Any) -> Any:
-            # Messages come all the time while a batch is at work: there is always something for the next one.
+            # Messages arrive while a batch is processed, so there is always a next batch.
             nonlocal batches
             batches += function is index._scan_and_write
             loop = asyncio.get_running_loop()
@@ -264,7 +264,7 @@ def test_messages_are_taken_up_in_batches_not_one_by_one() -> None:
 
 
 def test_the_table_of_a_new_file_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 MB for the default size, which stopped the event loop for 0.1 s."""
+    """For the default size it is 20 MB, which would block the event loop for 0.1 s."""
     inside: list[str] = []
     made: list[bool] = []
     builder = IndexFile.builder
@@ -369,7 +369,7 @@ def test_what_a_damaged_file_had_is_indexed_again(number: int, how: str) -> None
         assert await find(store, "k", limit=1000) == offsets
         await store.stop()
         path = f"/s/index/{names(runtime)[number]}"
-        assert len(names(runtime)) == 4  # 39 entries in each
+        assert len(names(runtime)) == 4  # with 39 entries in each
         if how == "removed":
             runtime.files.remove(path)
         else:
@@ -424,7 +424,7 @@ def test_a_lost_disk_is_told_once_in_ten_minutes(caplog: pytest.LogCaptureFixtur
         offsets += await put(store, "k")
         await runtime.clock.sleep(3600 - 1)
         lines = [line for line in caplog.messages if "the disk refused" in line]
-        assert len(lines) == 6  # one at once, then one behind each ten minutes
+        assert len(lines) == 6  # one at once, then one after each ten minutes
         assert lines[0].startswith("index follows the log: the disk refused, it is tried again: ")
         assert re.match(r"disk refused: \d\d more within 600 seconds, the last: index follows", lines[1])
         runtime.files.heal()

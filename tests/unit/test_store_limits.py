@@ -1,4 +1,6 @@
-"""What a record has no room for is refused, whoever puts it, and what the store grows for."""
+"""Messages too large for a record are refused on every way into the store, and the buffers that the store
+enlarges.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting from the file of queue positions: when it is trusted, and what a start costs and leaves behind."""
+"""Starts from the file of queue positions: when it is trusted, and the cost and the result of a start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ends(store: MessageStore, topic: str) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Folders of consume queues that were looked into."""
+    """The folders of consume queues that were listed."""
     seen: list[str] = []
     list_dir = MemoryFiles.list_dir
 
@@ -92,7 +92,7 @@ async def test_positions_that_do_not_fit_are_not_trusted(change: str, listed: li
     await store.stop()
     checkpoint = bytearray(runtime.files.read_bytes(f"{ROOT}/checkpoint"))
     if change == "java":
-        # A Java broker writes its five numbers and leaves the rest of the file as it is.
+        # A Java broker writes its five numbers and leaves the rest of the file unchanged.
         struct.pack_into(">q", checkpoint, 32, 4711)
         runtime.files.write_atomic(f"{ROOT}/checkpoint", bytes(checkpoint))
         assert read_checkpoint(runtime, f"{ROOT}/checkpoint").safe_offset == -1
@@ -117,8 +117,9 @@ async def test_positions_that_do_not_fit_are_not_trusted(change: str, listed: li
 
 @pytest.mark.behaviour("DU-07")
 async def test_a_power_loss_behind_a_start_that_read_more_leaves_all_entries() -> None:
-    """A kill within a write hides where the positions end, so that the queues were written again; what the
-    power took of that counted as being there."""
+    """A kill within a write hides where the positions end, so the queues are written again; the power takes
+    some of these writes, which must not count as present.
+    """
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a")
     await fill(store, "a", 40)
@@ -156,7 +157,7 @@ async def test_a_dropped_topic_is_in_no_later_positions() -> None:
 
 
 async def damaged_store(runtime: SimulatedRuntime, files: int) -> list[str]:
-    """A stopped store of a topic with ``files`` files in its queue 2; their paths."""
+    """A stopped store of a topic with ``files`` files in its queue 2; returns their paths."""
     store = await opened(runtime, "a", "b")
     await fill(store, "b", 4)
     await fill(store, "a", 4 * (100 * files - 50))
@@ -181,8 +182,8 @@ def damage(files: MemoryFiles, path: str, how: str) -> None:
 
 
 HOW = ("removed", "empty", "zeroed", "cut", "longer", "first entry")
-# The damaged file of how many files, the kind of damage, and whether there are positions. Without positions
-# the queue begins with its first file and ends with its last one.
+# The number of the damaged file and the number of files, the kind of damage, and whether there are positions.
+# Without positions the queue begins with its first file and ends with its last one.
 DAMAGES = [(which, how, True) for which in ((0, 1), (0, 3), (1, 3), (2, 3)) for how in HOW]
 DAMAGES += [((0, 3), "zeroed", False), ((0, 3), "first entry", False)]
 DAMAGES += [((1, 3), "zeroed", False), ((1, 3), "first entry", False), ((1, 3), "removed", False)]
@@ -268,7 +269,7 @@ async def test_files_that_cleaning_removed_behind_the_last_positions_are_not_mis
     assert store.min_offset("a", 0) > 100
     low = store.min_offset("a", 0)
     await store.stop()
-    # The state after a kill before the next checkpoint.
+    # This is the state after a kill before the next checkpoint.
     for name, data in kept.items():
         runtime.files.write_atomic(f"{ROOT}/{name}", data)
     runtime.files.write_atomic(f"{ROOT}/checkpoint", checkpoint)
@@ -358,7 +359,7 @@ LOG_BYTES = 1 << 14
 
 
 async def log_files(runtime: SimulatedRuntime) -> list[str]:
-    """The log files of a stopped store with several."""
+    """The log files of a stopped store that has several of them."""
     store = await opened(runtime, "a", commit_log_file_bytes=LOG_BYTES)
     await fill(store, "a", 4 * 100)
     await store.stop()

@@ -1,4 +1,4 @@
-"""Queues that go on at an offset although nothing of what came before is here."""
+"""Queues that continue at an offset although the store has none of their earlier messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbitmq.testing.machine.simulated import SimulatedRuntime, simulated_runtim
 
 pytestmark = pytest.mark.usefixtures("orbitmq_loop")
 
-# Entries of a consume queue file in these tests.
+# The number of entries in a consume queue file of these tests.
 FILE = 100
 
 
@@ -41,7 +41,7 @@ async def test_only_an_empty_queue_moves_and_only_forward() -> None:
     assert not store.go_on_at("a", 0, 7)
     assert not store.go_on_at("a", 0, 6)
     assert store.go_on_at("a", 0, 9)
-    assert store.go_on_at("a", 5, 3)  # it has fewer queues now than it had
+    assert store.go_on_at("a", 5, 3)  # the topic has fewer queues than before
     assert not store.go_on_at("a", -1, 3)
     assert not store.go_on_at("a", 1 << 20, 3)
     assert not store.go_on_at("never set", 0, 3)
@@ -85,11 +85,11 @@ async def test_what_is_kept_survives_a_crash(end: int, keep: Keep | None, positi
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a", "b")
     await fill(store, "b", 4)
-    await asyncio.sleep(30)  # a checkpoint that knows nothing of it
+    await asyncio.sleep(30)  # this checkpoint lacks the queue's end
     assert store.go_on_at("a", 2, end)
     await store.keep_ends()
     if not positions:
-        # The checkpoint names none until the next one: then the files tell.
+        # Before the next checkpoint no file has positions, so the files of the queues count.
         store.drop_topic("b")
     for _ in range(2):
         runtime.files.crash(keep=keep) if keep is not None else runtime.files.end_process()

@@ -1,4 +1,4 @@
-"""Consume queues that are made anew from the log: ends that no record tells, and kills meanwhile."""
+"""Consume queues that are rebuilt from the log: ends that no record shows, and kills meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ends(store: MessageStore, topic: str) -> list[tuple[int, int]]:
 
 
 def readable(store: MessageStore, topic: str) -> list[int]:
-    """How many messages of each queue are read, one after the other."""
+    """The number of messages of each queue that can be read one after the other."""
     counts = []
     for queue in range(2):
         offset = store.min_offset(topic, queue)
@@ -63,7 +63,7 @@ def readable(store: MessageStore, topic: str) -> list[int]:
 
 
 async def kill(store: MessageStore, runtime: SimulatedRuntime, keep: Keep | None) -> None:
-    """The process only without ``keep``, else the machine."""
+    """End the process only if ``keep`` is ``None``, else the machine."""
     mine = [task for task in asyncio.all_tasks() if task.get_name().startswith("store-")]
     for task in mine:
         task.cancel()
@@ -93,7 +93,7 @@ async def test_a_kill_before_the_first_checkpoint_leaves_no_part_of_the_queues(k
     await fill(store, "a", 2)
     assert readable(store, "a") == [31, 31]
     await store.stop()
-    # From then on a start reads the positions again, and no more than that.
+    # Later starts read the positions again, and no other file.
     store = await opened(runtime, "a", "b")
     assert store.recovered is not None
     assert not store.recovered.rebuilt
@@ -167,7 +167,8 @@ async def test_the_times_of_a_java_brokers_checkpoint_are_a_little_ahead() -> No
     assert record is not None
     border = decode_record(record).store_timestamp
     await store.stop()
-    # It lost power: entries of b are not on the device, and its checkpoint speaks of a's next ones.
+    # This is the state after a power loss: entries of b are not on the device, and the checkpoint counts a's
+    # next ones.
     runtime.files.remove_tree(f"{QUEUES}/b")
     times = struct.pack(">5q", border, border, 0, 0, 0)
     runtime.files.write_atomic(f"{ROOT}/checkpoint", times.ljust(4096, b"\0"))
@@ -186,7 +187,7 @@ async def test_tags_that_a_java_broker_keeps_in_files_of_their_own_are_read_from
         result = store.put(NewMessage("a", 0, b"x", b"TAGS\x01t%d\x02" % (number % 2), tags_code=number % 2))
         await store.stored(result.end_offset)
     await store.stop()
-    # With enableConsumeQueueExt=true an entry has a place in consumequeue_ext instead of the tag's hash.
+    # With enableConsumeQueueExt=true an entry has an address in consumequeue_ext instead of the tag's hash.
     for name in runtime.files.list_dir(f"{QUEUES}/a/0"):
         segment = runtime.files.open_segment(f"{QUEUES}/a/0/{name}", 200)
         for place in range(10):
@@ -201,7 +202,7 @@ async def test_tags_that_a_java_broker_keeps_in_files_of_their_own_are_read_from
         assert store.recovered is not None
         assert store.recovered.rebuilt is rebuilt
         found = store.get("a", 0, 0, 32, filter=MessageFilter([tags_code("t1")]))
-        assert (found.count, found.next_offset) == (5, 10)  # of one file
+        assert (found.count, found.next_offset) == (5, 10)  # all of one file
         await store.stop()
 
 
@@ -224,7 +225,7 @@ async def test_a_start_tells_how_much_of_the_log_is_read(monkeypatch: pytest.Mon
     await again.start()
     assert seen[:2] == [None, 0]
     told = [percent for percent in seen if percent is not None]
-    # A file of the log has 16 of the 60 messages.
+    # A file of the log holds 16 of the 60 messages.
     assert len(set(told)) >= 4
     assert told == sorted(told)
     assert 75 <= told[-1] <= 100

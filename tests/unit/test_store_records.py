@@ -1,4 +1,4 @@
-"""The one rule set for stored records: it finds what the codec wrote, and nothing cut or changed passes."""
+"""The one rule set for stored records: it accepts the codec's records, and no truncated or changed one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = st.sampled_from([("1.2.3.4", 5), ("2001:db8::1", 9)])
 
 
 class Dispatched:
-    """A dispatcher over one queue (T, 3), whose record 7 comes next."""
+    """A dispatcher over one queue (T, 3), whose next record is number 7."""
 
     def __init__(self, topic: bytes = b"T", *, needs_code: bool = False) -> None:
         self.appender = Appender(1 << 16, 16, 1 << 16, pack_host(("127.0.0.1", 1)))
@@ -101,7 +101,7 @@ def test_a_cut_record_is_cut_and_a_changed_one_is_refused() -> None:
     assert (reader.size, reader.queue_id, reader.queue_offset, reader.physical) == (len(raw), 3, 7, 0)
 
 
-# Where the times and addresses of a record's beginning end: what is not seen of a hole (DU-06).
+# The range of times and addresses at the start of a record, where a hole is not detected (DU-06).
 TIMES_AND_HOSTS_AT, TIMES_AND_HOSTS_END = 40, 84
 
 

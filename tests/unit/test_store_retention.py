@@ -1,4 +1,4 @@
-"""Which files go, by age and by how full the disk is: the decision alone."""
+"""The files to delete, by age and by the disk's use: the decision alone."""
 
 from __future__ import annotations
 

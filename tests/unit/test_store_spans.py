@@ -1,4 +1,4 @@
-"""Records that are shown where they lie in the log are those that a read copies."""
+"""The spans of records in the log contain the same bytes as copies by a read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ EVERY = 1 << 30
 
 
 class Log:
-    """Log files full of records without a gap, in runs of one queue each.
+    """Log files filled with records without a gap, in runs of one queue each.
 
     Attributes:
-        slots: of the queues in the table.
-        records: of each queue, in order.
+        slots: the slot of each queue in the table.
+        records: the records of each queue, in order.
     """
 
     def __init__(self, seed: int, *, queues: int, longest_run: int, files: int = 3) -> None:
@@ -58,7 +58,7 @@ class Log:
     def both(
         self, queue: int, offset: int, last: int, count: int, size_bytes: int
     ) -> list[tuple[object, ...]]:
-        """What a read and a search for spans find: how it ended, the records, where to go on."""
+        """The results of a read and of a search for spans: status, records, next offset."""
         find, slot = self.find, self.slots[queue]
         out = bytearray(4 * SEGMENT)
         copied = find.read_messages(

@@ -1,4 +1,4 @@
-"""Files between those of a store that nobody of ours has put there."""
+"""Files among those of a store that OrbitMQ has not created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_they_are_left_alone(tmp_path: Path, stray: str) -> None:
         await store.stored(store.put(NewMessage("a", 0, b"x", b"")).end_offset)
         await store.stop()
         (tmp_path / stray).write_text("mine")
-        # Without it the folders of all queues are looked into.
+        # Without the checkpoint, the folders of all queues are listed.
         (tmp_path / "checkpoint").unlink()
         store = await opened(tmp_path)
         assert store.max_offset("a", 0) == 1

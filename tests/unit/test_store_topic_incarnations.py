@@ -1,4 +1,4 @@
-"""Which queues of a topic are emptied when it is told that, or since when, the topic is a new one."""
+"""The queues of a topic that are emptied when the store learns that the topic is a new one, or since when."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ async def test_only_what_lies_before_the_place_and_is_older_goes() -> None:
 
 
 async def test_a_topic_that_is_made_where_messages_of_it_are_has_all_of_them() -> None:
-    """Its master had not told it yet."""
+    """At a slave, the master's notice of the topic may still be missing."""
     store = await opened(simulated_runtime(1), "a")
-    assert store.incarnations.now("b") is None  # nothing is before it
+    assert store.incarnations.now("b") is None  # no message is before it
     await fill(store, "a", 1)
     assert store.incarnations.now("a") is None
     assert store.incarnations.now("b") is not None
@@ -72,9 +72,9 @@ async def test_queues_without_a_message_begin_anew_for_another_topic_only() -> N
 async def test_queues_that_began_anew_behind_the_last_checkpoint_are_the_new_ones_after_a_kill(
     old: tuple[int, int], new: int
 ) -> None:
-    """Seed 15310: positions of then have the old ends, to which the files' new entries seemed to belong.
+    """Seed 15310: the checkpoint has the old ends, to which the files' new entries seem to belong.
 
-    Seed 17103: there were no new entries, and nothing told that the old ones were gone.
+    Seed 17103: there are no new entries, and no file shows that the old ones are gone.
     """
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a", "b")
@@ -100,7 +100,7 @@ async def test_queues_that_began_anew_behind_the_last_checkpoint_are_the_new_one
 async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_are_kept(
     clock_was_ahead_ms: int,
 ) -> None:
-    """The power went: the table of topics was on the disk, and the end of the log was not."""
+    """The power failed when the table of topics was on the disk, and the end of the log was not."""
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a")
     await fill(store, "a", 4)
@@ -119,7 +119,7 @@ async def test_messages_where_the_log_had_another_end_when_the_topic_was_made_ar
 
 
 async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() -> None:
-    """Who told of the topic lost the end of its log, and what was stored since has earlier times."""
+    """The sender of the notice lost the end of its log, and its later messages have earlier times."""
     ours, theirs = simulated_runtime(1), simulated_runtime(2)
     master = await opened(theirs, "a")
     await fill(master, "a", 8)
@@ -137,7 +137,9 @@ async def test_a_copy_keeps_what_another_history_has_where_the_topic_was_made() 
 
 @pytest.mark.behaviour("MO-13")
 async def test_a_copy_that_was_told_too_early_empties_its_queues_when_it_is_told_again() -> None:
-    """The link was lost, so the topic counted as made; then came what its log lacked of the one before."""
+    """The link was lost, so the topic counts as created; then the missing messages of the old topic
+    arrive.
+    """
     ours, theirs = simulated_runtime(1), simulated_runtime(2)
     master, store = await opened(theirs, "a", "b"), await opened(ours, "a")
     await fill(master, "b", 1)
@@ -182,7 +184,7 @@ async def test_a_damaged_entry_makes_no_queue_an_older_ones() -> None:
 async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another_broker_tells(
     queues_lost: bool, copies: bool
 ) -> None:
-    """RocketMQ's queues made anew have what is before the new topic, and its next messages behind that."""
+    """Queues rebuilt by RocketMQ hold the messages before the new topic, and its next ones behind them."""
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a")
     await fill(store, "a", 8)
@@ -205,7 +207,7 @@ async def test_a_queue_that_rocketmq_may_have_gone_on_with_is_kept_until_another
 
 
 async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says() -> None:
-    """It was set back while the broker did not run."""
+    """The clock was set back while the broker was stopped."""
     runtime = simulated_runtime(1)
     store = await opened(runtime, "a")
     await fill(store, "a", 1)
@@ -220,7 +222,7 @@ async def test_a_topic_is_made_later_than_all_messages_whatever_the_clock_says()
 
 
 async def test_many_topics_are_deleted_with_one_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start waits for it, and each is synced."""
+    """A start waits for the checkpoint, and each one is synced."""
     runtime = simulated_runtime(1)
     store = await opened(runtime)
     for topic in map(str, range(20)):

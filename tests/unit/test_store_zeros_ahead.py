@@ -1,4 +1,4 @@
-"""Zeros behind a durable batch: where they stand, when there are none, and that nothing depends on them."""
+"""Zeros behind a durable batch: their places, the cases without zeros, and that no result depends on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Writes = list[tuple[int, int, bool]]
 
 @pytest.fixture
 def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
-    """Every write to the log: first byte, byte behind the last, whether it is all zeros."""
+    """All writes to the log: first byte, byte after the last, whether they are all zeros."""
     seen: Writes = []
     pwrite = MemorySegment.pwrite
 
@@ -55,7 +55,7 @@ async def test_small_durable_batches_are_written_into_blocks_that_were_written_b
         batch for batch in batches if not any(start <= batch[0] and batch[1] <= end for start, end in zeros)
     ]
     assert len(batches) == 1000
-    # Only the batch that reaches the end of the zeros meets new blocks, and more zeros follow it at once.
+    # Only the batch that reaches the end of the zeros gets new blocks, and more zeros follow it at once.
     assert [end for _, end in fresh] == [start for start, _ in zeros]
     assert len(fresh) <= batches[-1][1] // (ZEROS_BYTES - 4096) + 1
     assert all(end % 4096 == 0 and end - start <= ZEROS_BYTES for start, end in zeros)

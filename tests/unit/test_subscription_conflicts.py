@@ -1,4 +1,6 @@
-"""Members of a group that contradict each other: found, named, counted, and refused when that is wished."""
+"""Members of a group with contradicting subscriptions: found, named, counted, and refused if the settings say
+so.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def test_topics_and_expressions_are_compared() -> None:
     assert group.apply_heartbeat("b", "b", [wants("T", "y||x", version=2)]).conflict is None
     effect = group.apply_heartbeat("c", "c", [wants("T", "x")])
     assert effect.conflict == Conflict("T", "c", "x", "a", "x || y")
-    assert group.apply_heartbeat("c", "c", [wants("T", "x")]).conflict is None  # told once
+    assert group.apply_heartbeat("c", "c", [wants("T", "x")]).conflict is None  # a conflict is reported once
     effect = group.apply_heartbeat("c", "c", [wants("T", "x || y"), wants("U")])
     assert str(effect.conflict) == "topic U: client c wants '*', client a does not subscribe"
     assert group.conflicts() == [Conflict("U", "a", None, "c", "*")]

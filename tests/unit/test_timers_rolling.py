@@ -1,4 +1,4 @@
-"""Which messages may wait for less than their whole time."""
+"""The messages that may wait for less than their whole time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of TLS: their keys, what does not go together, and where they stand."""
+"""The settings of TLS: their keys, impossible combinations, and the files that may hold them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_files_of_the_own_requests_are_named_by_their_keys(tmp_path: Path) -> No
 
 
 def printed(server: str, folder: Path, *options: str, code: int = 0, **environment: str) -> str:
-    """What a server prints with -p, or its error."""
+    """The output of a server with -p, or its error."""
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq", server, "-p", *options],
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},

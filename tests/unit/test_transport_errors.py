@@ -1,4 +1,4 @@
-"""The texts of connections that could not be made: the address once, and the system's own words."""
+"""The texts of failed connections: the address once, and the system's own words."""
 
 from __future__ import annotations
 

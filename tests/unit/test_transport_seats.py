@@ -1,4 +1,4 @@
-"""Seats: how many connections the ports of a server take."""
+"""Seats: the number of connections that the ports of a server accept."""
 
 from __future__ import annotations
 

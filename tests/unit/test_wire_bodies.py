@@ -1,4 +1,4 @@
-"""Typed bodies: defaults, lenient reading, the errors, and registrations of every version."""
+"""Typed bodies: defaults, lenient parsing, the errors, and registrations of every version."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_registrations(version: int) -> None:
     if version < 413:
         body.topic_config_serialize_wrapper.topic_queue_mapping_info_map = {}
     assert RegisterBrokerBody.decode_registration(raw, compressed=True, version=version) == body
-    # Java's broker compresses without saying so.
+    # Java's broker compresses the body without a field that says so.
     assert RegisterBrokerBody.decode_registration(raw, compressed=False, version=version) == body
 
 

@@ -29,7 +29,7 @@ def connection(**options: object) -> RemotingConnection[str]:
 
 
 def feed(one: RemotingConnection[str], data: bytes) -> list[Command]:
-    """Receive ``data`` as a driver does, as much at a time as there is room for."""
+    """Receive ``data`` as a driver does, with reads as long as the buffer."""
     found = []
     while data:
         room = one.room()
@@ -73,7 +73,7 @@ def test_a_frame_that_comes_byte_by_byte_is_looked_at_when_it_may_be_whole() -> 
     frame = encode_frame(Command(7, opaque=3, body=b"body"))
     found = [command for at in range(len(frame)) for command in feed(one, frame[at : at + 1])]
     assert [command.body for command in found] == [b"body"]
-    # With the first byte, with the fourth, which tells the length, and with the last.
+    # The hook runs with the first byte, with the fourth, which completes the length, and with the last.
     assert asked == [1, 4, len(frame)]
     assert feed(one, frame + frame[:2])[0].body == b"body"
     assert feed(one, frame[2:])[0].body == b"body"
@@ -130,7 +130,7 @@ def test_the_hook_takes_whole_frames_and_what_it_leaves_comes_out_in_order() -> 
     assert [code for _, code in order] == list(range(1, 8))
     assert [code for kind, code in order if kind == "command"] == [3, 6]
     assert seen == [("owner", [1, 2]), ("owner", [4, 5]), ("owner", [7])]
-    # The three bytes kept begin the next frame, which the hook sees from its border.
+    # The three kept bytes begin the next frame, which the hook sees from its border.
     rest = encode_frame(Command(8))
     assert rest[:3] == b"\0\0\0"
     assert feed(one, rest[3:]) == []
@@ -277,7 +277,7 @@ def test_a_restrained_connection_takes_long_frames_only_if_their_header_allows_i
 def test_a_header_that_does_not_come_is_not_waited_for_beyond_the_limit() -> None:
     one = connection()
     one.restrain(lambda command: True)
-    # A header that says to be of 200 KB.
+    # The header claims a length of 200 KB.
     head = struct.pack(">ii", 1_000_000, 200_000)
     assert feed(one, head + bytes(60_000)) == []
     with pytest.raises(FrameError, match="whose keys are not known"):

@@ -1,4 +1,4 @@
-"""fastjson's dialect: what Java writes is read, and rubbish is refused with a sentence."""
+"""fastjson's dialect: Java's output is parsed, and garbage is refused with an error text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_dialect_is_read_back(value: object, number: int) -> None:
 
 @given(st.lists(TEXT, min_size=1, max_size=5), st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5))
 def test_queues_as_keys_are_read_alike_with_and_without_spaces(topics: list[str], numbers: list[int]) -> None:
-    """What has no spaces and no escapes is read by a shorter way."""
+    """Bodies without spaces and escapes take a shorter way."""
     values = {MessageQueue(topic, "b", at): {"n": n} for topic in topics for at, n in enumerate(numbers)}
     raw = dumps(values).decode()
     found = loads(raw)

@@ -1,4 +1,4 @@
-"""Frames and headers: round trips, every way of cutting, limits, and rubbish."""
+"""Frames and headers: round trips, every way of cutting, limits, and garbage."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def _vectors() -> dict[str, str]:
 
 VECTORS = _vectors()
 TIME = 1700000000000
-# Vectors of JSON bodies whose name is not the name of the class.
+# The vectors of JSON bodies that are not named after their class.
 BODY_NAMES = {
     "TopicConfig json": "TopicConfig",
     "TopicRouteData old": "TopicRouteData",
@@ -132,7 +132,7 @@ def test_response_flag() -> None:
 
 
 def test_send_headers() -> None:
-    # The order of extFields is that of a Java HashMap, so the first version is compared as a map.
+    # The order of extFields is that of a Java HashMap, so version 1 is compared as a map.
     first = decode_json_header(VECTORS["SendV1 JSON"].encode())
     one = SendMessageRequest.from_ext(first.ext)
     assert one.to_ext() == first.ext
@@ -148,7 +148,7 @@ def test_send_headers() -> None:
 def test_codes_of_the_binary_header_have_16_bits() -> None:
     cut = decode_binary_header(encode_binary_header(Command(200050)))
     assert cut.code == int(VECTORS["code 200050 after ROCKETMQ roundtrip"])
-    # A frame never loses the code: it falls back to the JSON header.
+    # A frame never loses the code: it uses the JSON header instead.
     whole = decode_frame(encode_frame(Command(200050, serialization=Serialization.ROCKETMQ)))
     assert whole.code == 200050
 

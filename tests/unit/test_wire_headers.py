@@ -1,4 +1,4 @@
-"""Typed headers: every class survives its fields, and errors name what is wrong."""
+"""Typed headers: every class survives encoding and decoding, and errors name the wrong field."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def header_values(kind: type[Header]) -> st.SearchStrategy[Header]:
 
 
 def request_name(code: RequestCode) -> str:
-    """PULL_MESSAGE has PullMessageRequest."""
+    """The name of a request's header class: PULL_MESSAGE has PullMessageRequest."""
     parts = code.name.split("_")
     return "".join(part if part == "V2" else part.capitalize() for part in parts) + "Request"
 
@@ -77,7 +77,7 @@ def test_a_request_is_named_after_its_code() -> None:
 
 
 def test_every_header_is_sent_or_read() -> None:
-    """Codes that are handled without fields, and those of parts that are not here, have no class."""
+    """Codes without fields, and codes of parts that OrbitMQ lacks, have no class."""
     sources = (path for room in ("src", "tests") for path in (ROOT / room).rglob("*.py"))
     texts = "".join(path.read_text() for path in sources if path.parent.name != "headers")
     assert {kind.__name__ for kind in ALL} - set(re.findall(r"\w+", texts)) == set()

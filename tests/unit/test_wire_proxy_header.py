@@ -1,4 +1,4 @@
-"""Headers of the PROXY protocol, whole, in pieces and wrong."""
+"""Headers of the PROXY protocol: whole, in pieces and wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan of a header finds what the ordinary decoder finds, or says that the header is unusual."""
+"""The scan of a header finds the fields that the decoder finds, or reports the header as unusual."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ def test_a_damaged_header_is_unusual_or_read_as_the_decoder_reads_it(
     fields = scan.scan_frame(bytes(frame))
     if fields is None:
         return
-    # An escape is looked at when the value is used: the fast path does so for properties, and refuses others.
+    # An escape is checked when its value is used: the fast path does so for properties, and leaves other
+    # values to the handlers.
     if any(escaped and unescaped(value, 400) is None for _, value, escaped in fields):
         return
     try:
         decoded = decode_frame(bytes(frame))
     except FrameError:
-        # A binary header's names are compared with known ones later; all else was checked.
+        # Names of a binary header are compared with known ones later; all other parts are checked.
         assert any(not is_utf8_bytes(name) for name, _, _ in fields)
         return
     check(scan, decoded, fields)

@@ -1,4 +1,4 @@
-"""Signatures of requests, the secret that shows itself nowhere, and what a refusal is turned into."""
+"""Signatures of requests, the secret that appears nowhere, and the errors made from refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def signed(command: Command, credentials: Credentials = KEYS, **more: Any) -> Co
 def test_the_values_of_all_fields_are_signed_in_the_order_of_their_names_then_the_body() -> None:
     command = signed(Command(310, {"b": "orders", "a": "g", "Zone": "z", "i": ""}, b"\x00body"))
     assert signed_content(command.ext) == b"appzgorders"
-    # printf 'appzgorders\0body' | openssl dgst -sha1 -hmac 'a very secret key' -binary | base64
+    # The command is: printf 'appzgorders\0body' | openssl dgst -sha1 -hmac 'a very secret key' -binary |
+    # base64
     assert command.ext["Signature"] == "X2M7twtezT3QOp5fuxlvHTjaeUw="
     assert list(command.ext)[-1] == "Signature"
 

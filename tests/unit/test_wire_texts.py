@@ -14,13 +14,15 @@ from orbitmq.wire.errors import BodyError, HeaderError, RemotingError
 from orbitmq.wire.pop_info import ExtraInfo
 from orbitmq.wire.recall_handle import RecallHandle
 
-# Java's list of releases (MQVersion): the version of a command is a place in it.
+# Java's list of releases (MQVersion); the version of a command is an index into it.
 _FIRST = "SNAPSHOT ALPHA1 BETA1 BETA2 BETA3 BETA4 BETA5 BETA6_SNAPSHOT BETA6 BETA7_SNAPSHOT BETA7 "
 _FIRST += "BETA8_SNAPSHOT BETA8 BETA9_SNAPSHOT BETA9 FINAL"
 
 
 def _releases() -> list[str]:
-    """Versions after 3.0.0: 3.0.1 to 3.0.15, then ten a line; 3.3 to 3.9 begin with their .1 release."""
+    """Versions after 3.0.0: 3.0.1 to 3.0.15, then ten a line; lines 3.3 to 3.9 begin with their .1
+    release.
+    """
     found = [f"3_0_{patch}" for patch in range(1, 16)]
     for line in range(31, 60):
         first = 1 if 33 <= line <= 39 else 0

@@ -27,7 +27,7 @@ def test_a_number_with_its_noun(number: int, what: str, text: str) -> None:
 
 
 def test_commands_count_with_one_function() -> None:
-    """No text of the command line puts a number before a noun that is always in the plural."""
+    """No text of the command line puts a number in front of a noun that is always plural."""
     fixed = re.compile(
         r"\{(?!counted)[^{}]+\} (messages|queues|topics|groups|members|brokers|runs|faults|seeds)\b"
     )

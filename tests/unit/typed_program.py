@@ -1,4 +1,4 @@
-"""A user's program with each class of the doors; it is type-checked, not run (test_client_surface.py)."""
+"""A user's program with each public class; it is type-checked, not run (test_client_surface.py)."""
 
 from __future__ import annotations
 
