@@ -269,8 +269,8 @@ async def test_a_reset_reaches_the_consumer_with_its_next_pull(peer: Peer) -> No
 
 @pytest.mark.behaviour("MO-16")
 async def test_the_pull_that_is_told_of_a_reset_does_not_undo_it(peer: Peer) -> None:
-    """The pull's commit offset is older than the reset; without this rule the reset is lost if the consumer
-    ends then.
+    """The consumer commits an offset from before the reset with this pull; that commit must not undo the
+    reset.
     """
     await peer.create()
     for _ in range(3):

@@ -86,7 +86,7 @@ async def die(world: Restarts, how: str) -> None:
     await world.broker.doors.close()
 
 
-# -- coming again --------------------------------------------------------------------------------------------
+# -- redelivery ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("PP-13")
@@ -225,7 +225,7 @@ async def test_a_topic_whose_retry_topic_would_have_no_name_is_not_popped(
     assert "265 characters, limit 255" in (refused.remark or "")
 
 
-# -- going back ----------------------------------------------------------------------------------------------
+# -- sending back --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("DQ-11")

@@ -162,7 +162,7 @@ async def test_batches_that_are_partly_or_wholly_no_good(broker: Broker, peer: B
     assert empty.code == ResponseCode.NO_MESSAGE
 
 
-# -- coming again ----------------------------------------------------------------------------------------
+# -- redelivery ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("PE-03", "PE-04")
@@ -276,7 +276,7 @@ async def test_too_many_pops_that_wait(broker: Broker, peer: BrokerPeer) -> None
     assert (await waiting).bodies == [b"two"]
 
 
-# -- without taking --------------------------------------------------------------------------------------
+# -- without delivery ------------------------------------------------------------------------------------
 
 
 async def test_peek_takes_nothing(broker: Broker, peer: BrokerPeer) -> None:

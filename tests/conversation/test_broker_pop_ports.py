@@ -140,7 +140,7 @@ async def staged(
         await stage.broker.stop()
 
 
-# -- more time -----------------------------------------------------------------------------------------
+# -- longer invisible times ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ordered", [False, True])

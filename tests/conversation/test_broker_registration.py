@@ -83,7 +83,7 @@ async def test_a_name_server_that_hangs_does_not_delay_the_other(runtime: Simula
     await hanging.stop()
 
 
-# -- answers wait for the name servers ---------------------------------------------------------------------
+# -- responses wait for the name servers -------------------------------------------------------------------
 
 LATE_S = 0.4
 

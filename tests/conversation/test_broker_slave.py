@@ -152,7 +152,7 @@ async def test_pulls_are_refused_in_one_order(broker: Broker, peer: BrokerPeer) 
     ]
 
 
-# -- a place that the slave does not have --------------------------------------------------------------
+# -- an offset that the slave does not have ------------------------------------------------------------
 
 
 @READABLE
@@ -244,7 +244,7 @@ async def test_a_consumer_behind_the_first_message_of_a_slave_is_sent_to_the_mas
     assert (answer.code, next_of(answer)) == (ResponseCode.PULL_OFFSET_MOVED, 3)
 
 
-# -- where to pull next --------------------------------------------------------------------------------
+# -- the broker for the next pull ----------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("MO-11")

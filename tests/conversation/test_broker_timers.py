@@ -304,7 +304,7 @@ async def test_a_long_wait_that_was_cut_just_before_a_crash_comes_once(
         assert broker.services.store.max_offset(TIMERS, 0) == 4 + 3 * 3
 
 
-# -- what administrators ask -----------------------------------------------------------------------------
+# -- requests of administrators --------------------------------------------------------------------------
 
 
 @RECALL

@@ -340,7 +340,7 @@ async def test_a_delay_begins_when_the_transaction_is_committed(
     assert [record.body for record in stored(broker, "Orders", 2)] == [b"paid"]
 
 
-# -- asking ------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("TX-07")
@@ -510,7 +510,7 @@ async def test_each_check_asks_another_producer(broker: Broker, peer: Transactio
     assert len(peer.checks) == 4
 
 
-# -- starting again ----------------------------------------------------------------------------------------
+# -- restarts ----------------------------------------------------------------------------------------------
 
 
 def in_two_lives(

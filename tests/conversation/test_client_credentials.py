@@ -162,7 +162,7 @@ async def test_the_namespace_and_the_security_token_are_signed_too(secured: Worl
     assert gate.tokens >= {"lent for an hour"}
 
 
-# -- keys that change ------------------------------------------------------------------------------------
+# -- changes of keys -------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("AU-03")

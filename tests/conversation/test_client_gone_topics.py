@@ -134,7 +134,7 @@ async def test_a_slave_that_was_not_told_of_the_topic_says_nothing(
     assert got == [b"%d" % number for number in range(21)]
 
 
-# -- topics made again at a broker of OrbitMQ ------------------------------------------------------------
+# -- topics created again at a broker of OrbitMQ ---------------------------------------------------------
 
 
 async def sent(world: World, bodies: Iterable[bytes]) -> None:

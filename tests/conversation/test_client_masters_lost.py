@@ -125,7 +125,7 @@ async def test_a_named_queue_fails_in_the_client_or_is_refused_by_the_slave(worl
         assert unknown.value.code == 10003
 
 
-# -- consumers: whom they ask ----------------------------------------------------------------------------
+# -- consumers: the brokers of their requests ------------------------------------------------------------
 
 
 @pytest.mark.behaviour("MO-02", "MO-06")

@@ -561,7 +561,7 @@ async def test_a_broken_offset_file_gives_way_to_its_backup(world: Any, broken: 
     assert seen == [b"2"]
 
 
-# -- what cannot be read -----------------------------------------------------------------------------------
+# -- unreadable messages -----------------------------------------------------------------------------------
 
 
 def damaged() -> Iterator[tuple[bytes, dict[str, Any]]]:

@@ -43,7 +43,7 @@ def pull_loops() -> list[str]:
     return [task.get_name() for task in asyncio.all_tasks() if "pull T " in task.get_name()]
 
 
-# -- taken, handed over and moved at once ----------------------------------------------------------------
+# -- taken, handed over and moved at the same time -------------------------------------------------------
 
 
 @pytest.mark.behaviour("CR-21")

@@ -288,7 +288,7 @@ async def test_progress_that_was_not_committed_when_others_went_on_is_forgotten(
     assert got[10:] == list(range(4, 10))
 
 
-# -- topics made anew ----------------------------------------------------------------------------------
+# -- topics created again ------------------------------------------------------------------------------
 
 
 async def made_anew(world: Any, consumer: Any, fresh: int, pause_s: float) -> None:

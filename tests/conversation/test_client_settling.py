@@ -197,7 +197,7 @@ async def test_a_handler_may_close_its_consumer(world: Any) -> None:
     assert broker.offsets["cg", "t", 0] == 1
 
 
-# -- told and harmless -----------------------------------------------------------------------------------
+# -- errors that are reported and do no harm -------------------------------------------------------------
 
 
 async def test_settling_twice_is_told_and_changes_nothing(world: Any) -> None:
@@ -474,7 +474,7 @@ async def test_progress_travels_with_pulls_and_when_a_queue_is_given_away(world:
     assert broker.offsets["cg", "t", 0] == 5
 
 
-# -- what hooks and traces see ---------------------------------------------------------------------------
+# -- hooks and traces ------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("CR-19")

@@ -384,7 +384,7 @@ async def test_a_command_that_is_none_ends_its_stream_only(grpc_broker: Broker, 
     assert (await rpc.route()).status.code == Code.OK
 
 
-# -- who is there --------------------------------------------------------------------------------------
+# -- clients online ------------------------------------------------------------------------------------
 
 
 async def online(broker: Broker, group: str = "cg") -> list[str]:

@@ -12,7 +12,7 @@ from orbitmq.gateway.schema import ClientType
 from orbitmq.gateway.status import Code
 from orbitmq.testing import SimulatedRuntime
 
-# -- messages that stay --------------------------------------------------------------------------------
+# -- messages that stay with their client --------------------------------------------------------------
 
 
 @pytest.mark.behaviour("GW-26")
@@ -136,7 +136,7 @@ async def test_a_message_put_off_by_its_consumer_is_not_kept(grpc_broker: Broker
     assert again.system_properties.delivery_attempt == 2
 
 
-# -- lost answers ------------------------------------------------------------------------------------
+# -- lost responses ----------------------------------------------------------------------------------
 
 
 async def lost_answer(rpc: RpcClient, lossy: RpcClient, **values: object) -> int:

@@ -39,7 +39,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text.split(" was ")[1] for text in found if "two clients have one id" in text]
 
 
-# -- a client that becomes another ---------------------------------------------------------------------
+# -- a client that changes its group or kind -----------------------------------------------------------
 
 
 @pytest.mark.behaviour("GW-52")
@@ -62,7 +62,7 @@ async def test_a_client_that_changes_its_group_leaves_the_old_one_and_its_messag
         await second.start()
         assert (await second.receive(wait_ms=2_000)).bodies == [b"one"]
         second.group = "other"
-        # Its messages of the new group stay with it.
+        # Messages that the first client has received for the new group stay with it.
         assert (await second.receive(wait_ms=2_000)).bodies == []
 
 

@@ -256,7 +256,7 @@ async def test_a_group_that_reads_a_fifo_topic_out_of_order_is_warned_of_once(
     assert lines[0].endswith("orbitmq group create cg --orderly")
 
 
-# -- what could not be written -------------------------------------------------------------------------
+# -- messages that could not be written ----------------------------------------------------------------
 
 
 @pytest.mark.behaviour("GW-23")

@@ -137,7 +137,7 @@ async def test_without_a_resolution_a_transaction_stays_open(grpc_broker: Broker
     assert await bodies(rpc) == [b"paid"]
 
 
-# -- transactions that are none ------------------------------------------------------------------------
+# -- invalid transactions ------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("GW-32")

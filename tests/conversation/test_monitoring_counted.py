@@ -377,11 +377,11 @@ async def test_requests_are_timed_on_both_paths(broker: Broker, peer: BrokerPeer
 @pytest.mark.behaviour("MX-23")
 @pytest.mark.broker(**ON)
 async def test_a_send_and_a_pull_that_come_together_are_both_timed(broker: Broker, peer: BrokerPeer) -> None:
-    """The answer to the pull goes at once, that to the send when its message is written."""
+    """The pull is answered at once, the send when its message is written."""
     name = "rocketmq_rpc_latency_milliseconds"
     await peer.create("T", readQueueNums=1, writeQueueNums=1)
     await peer.sent(topic="T")
-    await peer.ask(pull_request(0))  # the first one is the handlers'
+    await peer.ask(pull_request(0))  # the first pull goes to the handlers
     counters = broker.services.counters
     sent, pulled = counters.fast_in, counters.fast_out
     await asyncio.gather(peer.ask(pull_request(0)), peer.send(topic="T"))
@@ -406,7 +406,7 @@ async def test_answers_of_the_fast_path_that_wait_for_the_disk_are_timed_until_t
     assert (await peer.send(topic="T")).code == ResponseCode.FLUSH_DISK_TIMEOUT
     assert broker.services.counters.fast_in == 3
     name = "rocketmq_rpc_latency_milliseconds"
-    for _ in range(2):  # a scrape changes nothing
+    for _ in range(2):  # a scrape changes no figure
         found = await scrape(broker)
         sends = {"request_code": "send_message_v2", "result": "success"}
         assert part(found, name, "count", response_code="success", **sends) == 2

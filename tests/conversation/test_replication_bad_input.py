@@ -167,7 +167,7 @@ async def test_no_more_than_max_connections_are_open(
     assert not fourth.closed, "there is room again"
 
 
-# -- masters that lie ----------------------------------------------------------------------------------
+# -- false masters -------------------------------------------------------------------------------------
 
 
 async def follows_a_liar(world: World, data: bytes) -> list[Peer]:
@@ -236,7 +236,7 @@ async def test_a_record_with_a_broken_body_is_refused(
     assert any("checksum of its body" in line for line in warnings(caplog))
 
 
-# -- frames of the other parts -------------------------------------------------------------------------
+# -- frames of the broker's other parts ----------------------------------------------------------------
 
 
 async def test_frames_keep_their_order_with_the_log(orbitmq_world: World) -> None:

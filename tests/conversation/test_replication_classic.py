@@ -75,7 +75,7 @@ async def slave(world: World, of: str = MASTER) -> Peer:
     return peer
 
 
-# -- our master ----------------------------------------------------------------------------------------
+# -- OrbitMQ's master ----------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("HL-01")
@@ -244,7 +244,7 @@ async def test_a_slave_is_copied_as_a_master_is(orbitmq_world: World) -> None:
     assert b"".join(data for _, data in peer.frames()) == log_of(world, MASTER)
 
 
-# -- our slave -----------------------------------------------------------------------------------------
+# -- OrbitMQ's slave -----------------------------------------------------------------------------------
 
 
 class Master:

@@ -249,7 +249,7 @@ async def test_a_slave_that_began_anew_and_acts_grants_what_it_was_told(orbitmq_
         assert await lock(world, SLAVE, "other", QUEUES) == QUEUES
 
 
-# -- one holder, whoever leads -----------------------------------------------------------------------------
+# -- one holder, whichever broker leads --------------------------------------------------------------------
 
 
 @loose

@@ -63,7 +63,7 @@ async def test_either_end_leaves_a_link_that_is_silent_for_hahousekeepinginterva
     assert all(1.5 < after_s <= 4 for after_s in ended.values()), ended
 
 
-# -- where a slave connects ----------------------------------------------------------------------------
+# -- the address that a slave connects to --------------------------------------------------------------
 
 
 # The master names an address that leads nowhere, as one behind a NAT does.

@@ -113,7 +113,7 @@ async def test_a_new_disk_gets_topics_and_offsets_that_only_a_slave_has_that_did
             assert services.topics.version.state_version == term + 1
 
 
-# -- who acts -------------------------------------------------------------------------------------------
+# -- the broker that acts -------------------------------------------------------------------------------
 
 
 def cut_from_the_name_server(world: World, name: str) -> None:
@@ -197,7 +197,7 @@ async def test_a_slave_acts_soon_after_an_acting_one_that_is_gone(orbitmq_world:
         assert watch.both == []
 
 
-# -- what the next one to act knows ---------------------------------------------------------------------
+# -- the state of the next acting slave -----------------------------------------------------------------
 
 
 def times_stored(world: World, *names: str) -> Counter[int]:

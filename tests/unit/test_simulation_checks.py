@@ -294,7 +294,7 @@ def test_what_was_taken_back_does_not_come(quorum: bool, end: int, recalled_s: f
     assert bool(made.violations) != excused
 
 
-# -- what may come twice: a timer message of broker-b, delivered at 5.0 s ------------------------------------
+# -- allowed duplicates: a timer message of broker-b, delivered at 5.0 s -------------------------------------
 
 OWN = Stored(b"timer-1", "broker-b", "later", 0, 3, place=500)
 OWN_AGAIN = Stored(b"timer-1", "broker-b", "later", 0, 4, place=600)
