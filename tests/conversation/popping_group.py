@@ -34,7 +34,7 @@ async def switch(world: World, mode: MessageRequestMode, share: int = 0, inside:
 
 
 async def prepare(world: World, messages: int = 0) -> None:
-    """Create a topic, filled with messages, that the group is to pop."""
+    """Create a topic that the group is to pop, with this number of messages."""
     async with world.admin() as admin:
         await admin.topics.create("T", queues=4)
     await switch(world, MessageRequestMode.POP)

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.behaviour("MO-24"), pytest.mark.orbitmq(brokers=2)]
 
 @asynccontextmanager
 async def prepared(world: World) -> AsyncIterator[Admin]:
-    """Two brokers with 10 messages and a dead letter of three groups each; a group has consumed 4 of
-    each 10.
+    """Two brokers, each with 10 messages, of which a group has consumed 4, and with a dead letter of each of
+    three groups.
     """
     # Start the brokers again, in processes that can be frozen.
     for name in QUEUES:

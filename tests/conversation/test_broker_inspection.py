@@ -71,7 +71,7 @@ def operator(broker: Broker, orbitmq_loop: SimulatedLoop) -> Operator:
 
 
 async def test_a_number_is_known_from_the_first_message_on(operator: Operator) -> None:
-    """As in RocketMQ; the number is not missing until the next sample."""
+    """As in RocketMQ, the number is shown at once and not only after the next sample."""
     await asyncio.sleep(13)
     numbers = (("TOPIC_PUT_NUMS", "T"), ("BROKER_PUT_NUMS", "DefaultCluster"))
     for sent in range(1, 4):

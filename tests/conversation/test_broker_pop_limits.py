@@ -349,7 +349,7 @@ async def test_a_client_whose_clock_is_wrong_gets_messages_too(
 async def test_a_clock_that_is_set_while_a_client_pops_and_asks_for_notices(
     broker: Broker, peer: BrokerPeer
 ) -> None:
-    """Notices wait longer than pops, so with a step of 0.7 s a notice may arrive that no pop can follow."""
+    """Pops are late sooner than notices: a step of 0.7 s must not let all later pops count as late."""
     behind_ms = 700
     ask: dict[str, str | int] = {"topic": "T", "queueId": -1, "consumerGroup": "cg", "pollTime": 20_000}
     await peer.sent(b"before")

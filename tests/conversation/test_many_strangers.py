@@ -80,7 +80,7 @@ async def test_memory_is_given_back_once_when_many_have_left(runtime: SimulatedR
             stranger.transport.abort()
         await asyncio.sleep(20)
         assert len(given) == (1 if stay else 2)
-    # Connections that come and go one by one are not many at a time.
+    # Connections that come and go one after the other do not count as many.
     for _ in range(MANY + 1):
         (stranger,) = await strangers(runtime, port, 1)
         stranger.transport.abort()

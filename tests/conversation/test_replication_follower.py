@@ -151,7 +151,8 @@ async def test_a_new_slave_of_ours_copies_the_whole_log(orbitmq_world: World) ->
     assert log_of(world, SLAVE) == log_of(world, MASTER)
 
 
-# Without the index: if the disk refuses it, it would delete its newest file and leave that space to the log.
+# Without the index: when the disk refuses its writes, the index deletes its newest file, and the log would
+# get that space.
 @pytest.mark.orbitmq(replicas=2, settings={**SMALL, "messageIndexEnable": "false"})
 async def test_a_full_disk_stops_the_copy_and_not_the_master(
     orbitmq_world: World, caplog: pytest.LogCaptureFixture

@@ -741,7 +741,9 @@ def test_a_killed_slave_knows_what_its_files_say_until_it_is_told_again(lost_s: 
 def test_what_only_a_frozen_slave_knows_its_killed_master_does_not(
     known_s: float, durable: bool, excused: bool
 ) -> None:
-    """Seed 1612: with ASYNC_FLUSH acknowledgements are written within flushIntervalCommitLog."""
+    """Seed 1612: with ASYNC_FLUSH the slave's knowledge reaches its disk only within
+    flushIntervalCommitLog.
+    """
     faults = (Fault(8.0, 2.0, Kind.KILL, "broker-b"), Fault(9.0, 50.0, Kind.FREEZE, "broker-b-1"))
     plan = replace(PLAN, mode=replace(PLAN.mode, sync_flush=durable), faults=faults)
     made = History(VirtualClock())
