@@ -19,6 +19,7 @@ from orbitmq.admin import Admin
 from orbitmq.errors import ConnectionLostError, NameServerError, SendError, TlsError, TransportError
 from orbitmq.message.model import Message
 from orbitmq.runtime import system_runtime
+from orbitmq.runtime.client_tls import client_context
 from orbitmq.runtime.tls import TlsLayer
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.identity import Identity
@@ -296,6 +297,24 @@ def test_renewed_files_count_for_the_next_connection(tmp_path: Path) -> None:
                 await asked(f"127.0.0.1:{port}", tls)
 
     run(work)
+
+
+@pytest.mark.behaviour("TL-06")
+def test_files_that_have_not_changed_are_read_once(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    mine, other = authority.issue("app"), authority.issue("other")
+    tls = Tls(ca=authority.ca, cert=mine.cert, key=mine.key)
+    assert client_context(tls) is client_context(Tls(ca=authority.ca, cert=mine.cert, key=mine.key))
+    assert client_context(Tls()) is client_context(Tls())
+    unchecked = client_context(replace(tls, check_host=False))
+    assert (unchecked.check_hostname, client_context(tls).check_hostname) == (False, True)
+    before = client_context(tls)
+    for new, old in ((other.cert, mine.cert), (other.key, mine.key)):
+        os.replace(new, old)
+    assert client_context(tls) is not before
+    os.unlink(mine.key)
+    with pytest.raises(ValidationError, match=r"Tls.key: .* cannot be read"):
+        client_context(tls)
 
 
 @pytest.mark.behaviour("TL-07")

@@ -6,11 +6,15 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from orbitmq.errors import ValidationError
 
 # numbers of OpenSSL's X509_V_ERR_*, as the next three
+# TLS contexts that are kept for further connections: reading the authorities of a machine takes tens of
+# milliseconds. A process has an identity or two, each with the files of before and after a renewal.
+MOST_KEPT: Final = 16
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 _NOT_YET: Final = 9
 _EXPIRED: Final = 10
@@ -40,8 +44,8 @@ class TlsOptionError(ValidationError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The TLS options of a client. The files are PEM, and read again for each connection, so renewed files
-    take effect.
+    """The TLS options of a client. The files are PEM. A file that has changed is read again for the next
+    connection, so renewed files take effect.
 
     Example::
 
@@ -84,6 +88,25 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     Raises:
         TlsOptionError: a file cannot be read or has a wrong content.
     """
+    paths: tuple[str | None, ...] = (tls.ca, tls.cert, tls.key)
+    if tls.ca is None:
+        machine = ssl.get_default_verify_paths()
+        paths = (machine.cafile, machine.capath, *paths)
+    # Taken before the files are read: a file that changes meanwhile has another stamp the next time.
+    return _context(tls, tuple(map(_stamp, paths)))
+
+
+def _stamp(path: str | None) -> tuple[int, ...]:
+    """Tells whether a file has been changed or replaced; empty: there is none."""
+    try:
+        found = None if path is None else os.stat(path)
+    except OSError:
+        found = None
+    return () if found is None else (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _context(tls: Tls, _stamps: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.check_host
@@ -154,7 +177,10 @@ def handshake_failure(error: BaseException, address: str, *, shows_certificate: 
         return _unverified(error, address)
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if not reason or reason == "UNEXPECTED_EOF_WHILE_READING":
-        return f"{address} closed the connection during the TLS handshake: perhaps it does not speak TLS"
+        return (
+            f"{address} closed the connection during the TLS handshake: perhaps it does not speak TLS: "
+            "leave out tls, or use its TLS port"
+        )
     if reason in ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return f"{address} does not speak TLS: leave out tls, or use its TLS port"
     if "UNKNOWN_CA" in reason:
