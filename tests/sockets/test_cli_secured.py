@@ -49,7 +49,7 @@ def test_the_command_line_takes_keys_and_tls_from_a_context(
         assert "pssst" not in said
         command("context", "create", "clear", "-n", address)
         said = command("topic", "list", "--context", "clear", code=1)
-        assert "it may ask for TLS: --ca of 'orbitmq context create' or ORBITMQ_TLS_CA" in said
+        assert "it may ask for TLS: give --ca of 'orbitmq context create' or ORBITMQ_TLS_CA" in said
 
 
 @pytest.mark.behaviour("CS-03")

@@ -201,7 +201,7 @@ def test_a_server_that_closes_without_an_alert(authority: Authority) -> None:
         context = server_context(authority.issue("server"), trusts=authority.ca)
         async with echo(context) as port:
             with pytest.raises(
-                TransportError, match=r"it may ask for a certificate of the client: Tls\(cert"
+                TransportError, match=r"it may ask for a certificate of the client: give Tls\(cert"
             ):
                 await asked(f"127.0.0.1:{port}", Tls(ca=authority.ca))
 

@@ -78,6 +78,9 @@ def test_each_fault_has_its_fix() -> None:
         "open doors": "everybody who reaches 10.0.0.5:10911 may read, write and delete: it requires no keys",
         "address": "172.17.0.2:10911 does not answer: no answer in 5 s",
     }
+    closing = Seen(broker(), "connection to 10.0.0.5:10911 lost; it may ask for TLS", closed=True)
+    *_, found_closed = findings(GOOD, [closing])
+    assert "do what the text says" in found_closed.fix
     refusing = Seen(broker(), "10.0.0.5:10911 does not permit it", refuses=True)
     assert wrong(findings(GOOD, [refusing])) == {"rights": "it refuses: 10.0.0.5:10911 does not permit it"}
 
@@ -131,4 +134,7 @@ def test_without_a_cluster_the_machine_is_looked_at(capsys: pytest.CaptureFixtur
     assert main(["doctor", "-n", "127.0.0.1:1"]) == 1
     out, err = capsys.readouterr()
     assert "compiled modules" in out
-    assert "the cluster was not looked at" in err
+    assert "no name server gave an answer" in out
+    assert "say where they are: --name-servers or --context" in out
+    assert "nothing to do" not in out
+    assert err == ""

@@ -57,6 +57,7 @@ class Seen:
     status: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     refuses: bool = False
+    closed: bool = False
 
 
 def findings(machine: Machine, brokers: Sequence[Seen]) -> list[Finding]:
@@ -66,6 +67,12 @@ def findings(machine: Machine, brokers: Sequence[Seen]) -> list[Finding]:
         *_versions(brokers),
         *(one for seen in brokers for one in _of_broker(seen)),
     ]
+
+
+def without_brokers(problem: str) -> Finding:
+    """The finding when there is no broker to look at."""
+    fix = "start servers, or say where they are: --name-servers or --context"
+    return Finding("brokers", "the cluster", problem, fix)
 
 
 def _of_machine(machine: Machine) -> Iterator[Finding]:
@@ -102,6 +109,8 @@ def _of_broker(seen: Seen) -> Iterator[Finding]:
         return
     if seen.problem:
         fix = "start it; or, when it runs, set brokerIP1 to an address that clients reach, or open the port"
+        if seen.closed:
+            fix = "something listens there: do what the text says, or look at the broker's log"
         who = "it" if broker.address in seen.problem else broker.address
         yield Finding("address", where, f"{who} does not answer: {seen.problem}", fix)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.cli.app import make_app
 from orbitmq.cli.command import command
-from orbitmq.cli.diagnosis import Finding, Machine, Seen, findings
+from orbitmq.cli.diagnosis import Finding, Machine, Seen, findings, without_brokers
 from orbitmq.cli.failures import UsageError
 from orbitmq.cli.output import json_text
 from orbitmq.cli.tls_words import as_options
@@ -47,12 +47,13 @@ async def doctor(admin: Admin, /, *, bundle: str | None = None) -> View:
 
     notes: list[str] = []
     brokers: Sequence[BrokerInfo] = ()
+    problem = "no broker is registered"
     try:
         brokers = await admin.brokers.list()
     except NameServerError as error:
-        notes = [f"the cluster was not looked at: {error}"]
+        problem = as_options(str(error))
     seen = await asyncio.gather(*(_look(admin, broker) for broker in brokers))
-    found = findings(_machine(), seen)
+    found = [*findings(_machine(), seen), *([] if brokers else [without_brokers(problem)])]
     wrong = [one for one in found if not one.fine]
     if bundle is not None:
         _write(bundle, found, seen)
@@ -64,12 +65,12 @@ async def doctor(admin: Admin, /, *, bundle: str | None = None) -> View:
         [Table("findings", rows, FOUND, red=lambda row: not row["fine"])],
         lines=[f"{line}, of {len(found)} looked at"],
         notes=notes,
-        failed=bool(wrong) or not brokers,
+        failed=bool(wrong),
     )
 
 
 async def _look(admin: Admin, broker: BrokerInfo) -> Seen:
-    from orbitmq.errors import BrokerError, OrbitError
+    from orbitmq.errors import BrokerError, ConnectionLostError, OrbitError, TlsError
     from orbitmq.runtime.system import system_runtime
 
     clock = system_runtime().clock
@@ -79,7 +80,8 @@ async def _look(admin: Admin, broker: BrokerInfo) -> Seen:
         answered_ms = clock.now_ms()
     except OrbitError as error:
         problem = as_options(str(error))
-        return Seen(broker, problem, refuses=isinstance(error, BrokerError))
+        closed = isinstance(error, ConnectionLostError | TlsError)
+        return Seen(broker, problem, refuses=isinstance(error, BrokerError), closed=closed)
     try:
         settings = await admin.brokers.settings(broker.address)
     except OrbitError:  # the broker refuses: its settings are not open to everyone

@@ -48,9 +48,9 @@ class Identity:
     def hint(self) -> str:
         """A likely reason why a server closed the connection without an answer."""
         if self.tls is None:
-            return "; it may ask for TLS: tls=Tls(ca=...)"
+            return "; it may ask for TLS: give tls=Tls(ca=...)"
         if self.tls.cert is None:
-            return "; it may ask for a certificate of the client: Tls(cert=..., key=...)"
+            return "; it may ask for a certificate of the client: give Tls(cert=..., key=...)"
         return "; it may not accept this client's certificate (Tls.cert)"
 
 
