@@ -48,7 +48,7 @@ class ScriptedCluster:
         self.last: dict[MessageQueue, int] = {A0: 100, A1: 60}
         self.error: Exception | None = None
         self.routes: list[Exception | set[str]] = []
-        """What the name servers say first: an error, or the brokers that they know."""
+        """The first answers of the name servers: an error, or the names of the known brokers."""
         self.away: set[str] = set()
         self.unknown: set[str] = set()
         """Topics that no name server knows."""
@@ -58,7 +58,7 @@ class ScriptedCluster:
         self.by_time: dict[MessageQueue, int] = {}
         self.body_bytes = 100
         self.pull_failures: list[Command] = []
-        """What pulls are answered before messages come."""
+        """Responses to pulls that come before messages do."""
         self.samples = 0
         self.refusal = ResponseCode.SUCCESS
         self.remark = ""

@@ -11,7 +11,7 @@ import pytest
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 PAGE_LIMIT, RECORD_LIMIT = 36_000, 110_000
-"""Bytes. The largest are those of the faults: 73 runs of some 15 figures."""
+"""Limits in bytes. The largest page and record are those of the faults: 73 runs of some 15 figures."""
 LONGEST_SERIES = 10
 
 

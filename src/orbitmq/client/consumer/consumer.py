@@ -60,7 +60,7 @@ class Consumer(GroupConsumer):
         async for message in consumer:
             ...
 
-    A message is done when the handler returns. When it raises, the message is sent back and comes again
+    A message is done when the handler returns. When it raises, the message is sent back and delivered again
     after a delay that grows from 10 s to 2 h, then becomes a dead letter (``%DLQ%group``). A handler may
     settle a message itself: ``message.ack()``, ``message.retry(delay=30)``, ``message.reject()``. A message
     that was delivered but is not done when the process ends is delivered again: handle messages idempotently.
@@ -91,8 +91,8 @@ class Consumer(GroupConsumer):
             that fails is tried again, and its queue waits for it.
         failure_pause: with ``ordered``: the pause of a queue after a failure. Less than 0.01 s counts as 0.01
             s, more than 30 s as 30 s, as in RocketMQ.
-        broadcast: every member gets all messages. Progress is kept in a local file, and a failed message does
-            not come again.
+        broadcast: every member gets all messages. Progress is kept in a local file, and a failed message is
+            not delivered again.
         offsets_folder: with ``broadcast``: the folder of that file, ``~/.rocketmq_offsets/<host>@DEFAULT`` by
             default. Each member on a machine needs its own folder: a second member with the same one is
             refused at its start.

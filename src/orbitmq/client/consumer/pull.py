@@ -42,15 +42,15 @@ class PullConsumer(GroupConsumer):
     The messages of one :meth:`poll` are done with the next one, with :meth:`commit`, or when the block is
     left without an error, unless they were settled before: ``message.ack()``, ``message.retry()`` and
     ``message.reject()`` work as in a handler. After an error in the block, or a :meth:`close` by hand, the
-    messages of the last poll come again: they were not marked as done. A group has pull consumers or push
-    consumers, not both.
+    messages of the last poll are delivered again, since they were not marked as done. A group has pull
+    consumers or push consumers, not both.
 
     Args:
         group: the consumer group. Its members must subscribe to the same topics and tags.
         name_servers: ``host:port;host:port``, an address server's URL (``http://host:8080/rocketmq/nsaddr``)
             or ``dns://name:port``. Default: the value of ``NAMESRV_ADDR``, else ``127.0.0.1:9876``.
-        client_id: the name by which brokers know this client; each member of a group needs its own. Made
-            of host, process and a random number by default.
+        client_id: the name by which brokers know this client; each member of a group needs its own. Made of
+            host, process and a random number by default.
         consume_from: where to begin on a queue for which the group has no offset.
         consume_timestamp: for :attr:`ConsumeFrom.TIMESTAMP`, a datetime with a time zone; 30 minutes ago by
             default.
@@ -67,7 +67,7 @@ class PullConsumer(GroupConsumer):
         trace: record in RMQ_SYS_TRACE_TOPIC, or the topic named here, when each message was handled.
         on_assigned: called with the list of queues that this member has got; a plain function runs in a
             thread.
-        on_revoked: called with the list of queues that it has no longer, whose offsets are committed.
+        on_revoked: called with the list of queues that this member has lost, whose offsets are committed.
         namespace: topics and the group are meant inside this namespace (``namespace%topic``).
         namespace_v2: sent along with every request, for servers that tell tenants apart by it.
         credentials: ``Credentials(access_key, secret_key)`` that every request is signed with, or a function

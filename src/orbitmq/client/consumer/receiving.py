@@ -23,7 +23,7 @@ from orbitmq.runtime.tasks import outcome
 
 # Pause before the next try when no broker can be asked.
 PAUSE_S = 0.2
-# With several places, the next place is asked when one has not answered within this time.
+# With several places (topic and broker), the next place is asked when one has not answered within this time.
 PATIENCE_S = 0.2
 # Shortest wait worth a request: brokers count in milliseconds.
 LEAST_WAIT_S = 0.001
@@ -182,7 +182,7 @@ class Receiving:
                 await asyncio.wait([pop.answer], timeout=None if len(places) == 1 else PATIENCE_S)
             except asyncio.CancelledError:
                 give_back(found)
-                # Nobody receives this pop's messages: give them to other members at once.
+                # No caller waits for this pop's messages any more: give them to other members at once.
                 pop.answer.add_done_callback(partial(self._give_back, pop))
                 raise
             if not pop.answer.done():
