@@ -20,7 +20,7 @@ class Times:
 
 
 class Scene:
-    """A fault that is being played."""
+    """One fault while it is carried out."""
 
     def __init__(self, place: Place, load: Load, times: Times) -> None:
         self.place = place

@@ -457,7 +457,7 @@ def test_an_old_record_that_rotted_costs_no_other_when_queues_are_rebuilt() -> N
         segment.sync()
         segment.close()
         for flag in ("abort", "none"):
-            # An operator deletes them like this to have the consume queues rebuilt.
+            # An operator deletes the folder to have the consume queues rebuilt.
             runtime.files.remove_tree("/store/consumequeue")
             runtime.files.write_atomic(f"/store/{flag}", b"")
             store = await opened(runtime, config())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.admin import BrokerState
 
 REFRESH_S = 1.0
-# Timeout of each look: a frozen broker delays the whole table.
+# Timeout of each refresh: a frozen broker delays the whole table.
 ANSWER_S = 1.5
 
 
