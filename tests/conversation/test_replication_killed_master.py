@@ -21,7 +21,7 @@ from tests.conversation.test_replication_resets import (
 from tests.replicas import ACTING, MASTER, SLAVE, cut_off, kill, role_of
 
 from orbitmq.broker.role import Role
-from orbitmq.replication.state.telling import SILENT_SECONDS
+from orbitmq.replication.state.tables_sender import SILENT_SECONDS
 from orbitmq.testing import World
 from orbitmq.wire.codes import ResponseCode
 

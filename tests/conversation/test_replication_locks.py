@@ -428,7 +428,7 @@ async def test_a_master_with_a_new_disk_that_gets_no_tables_waits(
         world.crash(MASTER)
         world.machines[MASTER].disk.remove_tree(f"/store/{MASTER}")
         slave = world.brokers[SLAVE].part(StateExchange)
-        monkeypatch.setattr(slave, "_asked_or_answered", lambda *_: None)
+        monkeypatch.setattr(slave, "_handle_request", lambda *_: None)
         with pytest.raises(ClusterError):
             # three requests without a response take longer than start_broker waits
             await world.start_broker(MASTER)

@@ -209,7 +209,7 @@ async def test_an_acknowledgement_says_that_what_was_told_is_on_the_device(orbit
 
 
 def links(broker: Broker) -> list[SendingLink]:
-    return list(broker.part(StateExchange)._telling.followers.values())
+    return list(broker.part(StateExchange)._sender.followers.values())
 
 
 @pytest.mark.parametrize("away", [False, True])

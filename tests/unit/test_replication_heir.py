@@ -42,7 +42,7 @@ def of_leader(script: str) -> None:
                 will.is_gone(heir)
             else:
                 number = int(word.removeprefix("ask"))
-                seen.append("yes" if will.asked(number, f"h{number}:1", HOLD_S, now_s) else "no")
+                seen.append("yes" if will.request_promise(number, f"h{number}:1", HOLD_S, now_s) else "no")
         heir = will.heir(now_s)
         seen.append("nobody" if heir is None else f"{heir.broker_id}@{heir.address} until {heir.until_s:g}")
         assert " ".join(seen) == expected, f"at {now_s} s"
@@ -56,7 +56,7 @@ def of_slave(script: str) -> None:
     for now_s, words, expected in lines(script):
         for word in words:
             if word == "ask":
-                claim.ask(now_s)
+                claim.new_request(now_s)
             elif word == "void":
                 claim.withdraw()
             else:
@@ -109,11 +109,11 @@ def test_nobody_counts_on_the_promise_to_a_process_that_is_gone() -> None:
         3.5  ask2         -> yes 2@h2:1 until 12.5
     """)
     will = LockGrantor(TERMS)
-    assert will.asked(1, "h1:1", HOLD_S, 0.0)
+    assert will.request_promise(1, "h1:1", HOLD_S, 0.0)
     before = will.heir(0.0)
     assert before is not None
     will.is_gone(before)
-    assert will.asked(1, "h1:1", HOLD_S, 1.0)
+    assert will.request_promise(1, "h1:1", HOLD_S, 1.0)
     will.is_gone(before)
     assert will.heir(1.0) is not None, "another one has come since"
 
@@ -121,7 +121,7 @@ def test_nobody_counts_on_the_promise_to_a_process_that_is_gone() -> None:
 def test_nobody_is_promised_what_never_ends() -> None:
     will = LockGrantor(TERMS)
     for hold in (-1.0, 0.0, LONGEST_HOLD_S + 1, float("inf"), float("nan")):
-        assert not will.asked(1, "h1:1", hold, 0.0)
+        assert not will.request_promise(1, "h1:1", hold, 0.0)
     assert will.heir(0.0) is None
 
 
@@ -150,7 +150,7 @@ def of_one_that_led(script: str, *, of_two: bool = True) -> None:
             case ["leads"]:
                 knowledge.leads(now_s)
             case ["promises"]:
-                assert will.asked(1, "h1:1", HOLD_S, now_s)
+                assert will.request_promise(1, "h1:1", HOLD_S, now_s)
             case ["ends"]:
                 knowledge.ends(will)
             case ["void"]:
@@ -209,7 +209,7 @@ def test_an_answer_that_comes_late_counts_from_its_question() -> None:
 
 def test_old_questions_are_forgotten() -> None:
     claim = Lease(1, HOLD_S)
-    numbers = [claim.ask(0.0) for _ in range(MAX_QUESTIONS + 1)]
+    numbers = [claim.new_request(0.0) for _ in range(MAX_QUESTIONS + 1)]
     claim.given(0, numbers[0])
     assert not claim.holds(0.0)
     claim.given(0, numbers[1])

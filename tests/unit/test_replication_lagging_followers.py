@@ -26,7 +26,7 @@ from orbitmq.replication.state.durable_tables import DurableTables
 from orbitmq.replication.state.frames import Ack
 from orbitmq.replication.state.lagging_followers import LaggingFollowers
 from orbitmq.replication.state.outbox import MAX_ENTRIES, WINDOW, SendingLink
-from orbitmq.replication.state.telling import SILENT_SECONDS
+from orbitmq.replication.state.tables_sender import SILENT_SECONDS
 from orbitmq.replication.state.terms import NONE, Terms
 from orbitmq.testing import SimulatedRuntime
 from orbitmq.wire.bodies.topic import DataVersion
@@ -59,7 +59,7 @@ async def begin_anew(pair: Pair) -> None:
     pair.master.become(Role.PRE_ONLINE)
     pair.master.exchange.terms.begun = NONE  # a new process knows no term
     here, _ = connect(pair.master, pair.slave)
-    await pair.master.exchange.ask(here)
+    await pair.master.exchange.request_tables(here)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -136,8 +136,8 @@ async def test_it_is_in_a_file_and_told_to_nobody(runtime: SimulatedRuntime) -> 
     table = LaggingFollowers(feed, Events())
     for number in (2, 1, 2):
         table.note(number, lacked=7)
-    table.told(3, applied=7)
-    table.told(1, applied=6)
+    table.note_applied(3, applied=7)
+    table.note_applied(1, applied=6)
     assert told == [(UNTOLD, "2", True), (UNTOLD, "1", True)]
     assert not feed.travels(UNTOLD)
     text = "".join(table.file_text())
@@ -178,10 +178,10 @@ def test_who_answers_but_falls_behind_lacks_something() -> None:
     entry = FeedEntry(1, 0, OFFSETS, "k", 1)
     for look in range(4):
         for _ in range(10):
-            list(link.frames(1, link.told + 1, [entry]))
+            list(link.frames(1, link.sent + 1, [entry]))
         assert link.is_stuck() is (look > 0)
         assert link.acknowledged(Ack(link.received + 5, 0))
-    assert link.acknowledged(Ack(link.number, link.told))
+    assert link.acknowledged(Ack(link.number, link.sent))
     assert not link.is_stuck()
 
 

@@ -85,9 +85,9 @@ class Script:
 
     def happens(self, word: str, now: float) -> None:
         if word.startswith("hb"):
-            self.fence.heard(f"n{word[2]}", now, registered=True)
+            self.fence.note_answer(f"n{word[2]}", now, registered=True)
         elif word.startswith("gone"):
-            self.fence.heard(f"n{word[4]}", now, registered=False)
+            self.fence.note_answer(f"n{word[4]}", now, registered=False)
         elif word.startswith("n") and ":" in word:
             server, _, ids = word.partition(":")
             if ids == "down":
@@ -99,7 +99,7 @@ class Script:
         elif word.startswith("dead"):
             self.seen.is_gone(f"h{word[4:]}:1")
         elif word.startswith("lease"):
-            self.fence.lease.given(int(word[5:]), self.fence.lease.ask(now))
+            self.fence.lease.given(int(word[5:]), self.fence.lease.new_request(now))
         elif word == "promise":
             self.seen.again(now)
         elif word == "yield":
@@ -484,49 +484,49 @@ def test_the_right_counts_from_the_sending_of_the_heartbeat() -> None:
     fence = Fence(TERMS, ["n1"])
     assert fence.closes_s is None
     for sent in (0.0, 1.0, 2.0):
-        fence.heard("n1", sent, registered=True)
+        fence.note_answer("n1", sent, registered=True)
     assert fence.closes_s is None, "a slave may not have seen this broker yet"
-    fence.heard("n1", 3.0, registered=True)
+    fence.note_answer("n1", 3.0, registered=True)
     assert fence.closes_s == 6.5
     assert fence.is_open(6.4)
     assert not fence.is_open(6.5)
-    fence.heard("n1", 2.9, registered=True)
+    fence.note_answer("n1", 2.9, registered=True)
     assert fence.closes_s == 6.5, "an older heartbeat renews nothing"
 
 
 def test_an_answer_without_our_registration_renews_nothing() -> None:
     fence = Fence(TERMS, ["n1"])
     for sent in (0.0, 3.0):
-        fence.heard("n1", sent, registered=True)
-    fence.heard("n1", 4.0, registered=False)
-    fence.heard("n1", 5.0, registered=True)
-    fence.heard("n1", 7.4, registered=True)
+        fence.note_answer("n1", sent, registered=True)
+    fence.note_answer("n1", 4.0, registered=False)
+    fence.note_answer("n1", 5.0, registered=True)
+    fence.note_answer("n1", 7.4, registered=True)
     assert fence.closes_s == 6.5, "registered again, but not for the time of two looks"
-    fence.heard("n1", 7.5, registered=True)
+    fence.note_answer("n1", 7.5, registered=True)
     assert fence.closes_s == 11.0
 
 
 def test_nobody_else_leads_when_we_were_shown_without_a_gap() -> None:
     fence = Fence(TERMS, ["n1"])
     for sent in (0.0, 2.0, 4.0):
-        fence.heard("n1", sent, registered=True)
+        fence.note_answer("n1", sent, registered=True)
     assert not fence.settled(4.4)
     assert fence.settled(4.5)
     assert not fence.settled(6.6), "the last answer is too old"
-    fence.heard("n1", 6.7, registered=True)
+    fence.note_answer("n1", 6.7, registered=True)
     assert not fence.settled(9.0), "it may have lost us meanwhile"
     for sent in (8.7, 10.7):
-        fence.heard("n1", sent, registered=True)
+        fence.note_answer("n1", sent, registered=True)
     assert fence.settled(11.3)
 
 
 def test_of_three_name_servers_two_have_to_answer() -> None:
     fence = Fence(TERMS, ["n1", "n2", "n3"])
     for server in ("n1", "n2", "n3"):
-        fence.heard(server, 0.0, registered=True)
-    fence.heard("n1", 9.0, registered=True)
+        fence.note_answer(server, 0.0, registered=True)
+    fence.note_answer("n1", 9.0, registered=True)
     assert fence.closes_s is None
-    fence.heard("n2", 5.0, registered=True)
+    fence.note_answer("n2", 5.0, registered=True)
     assert fence.closes_s == 8.5
     fence.servers(["n1"])
     assert fence.closes_s == 12.5
@@ -542,7 +542,7 @@ def test_consent_gives_the_right_and_giving_it_back_ends_it() -> None:
 
 def test_a_promise_counts_from_its_question_and_only_of_all_others() -> None:
     lease = Lease(2, 3.5)
-    first, second = lease.ask(1.0), lease.ask(2.0)
+    first, second = lease.new_request(1.0), lease.new_request(2.0)
     lease.given(1, second)
     lease.given(1, first)
     assert lease.since_s is None
@@ -555,9 +555,9 @@ def test_a_promise_counts_from_its_question_and_only_of_all_others() -> None:
     lease.given(1, second)
     lease.given(2, second)
     assert lease.since_s is None, "what was under way gives nothing either"
-    number = lease.ask(3.0)
+    number = lease.new_request(3.0)
     for other in range(4, 4 + MAX_QUESTIONS):
-        lease.ask(float(other))
+        lease.new_request(float(other))
     lease.given(1, number)
     lease.given(2, number)
     assert lease.since_s is None, "so many later ones were not answered"
@@ -565,7 +565,7 @@ def test_a_promise_counts_from_its_question_and_only_of_all_others() -> None:
 
 def test_a_broker_without_others_gets_no_lease() -> None:
     lease = Lease(0, 3.5)
-    lease.given(1, lease.ask(1.0))
+    lease.given(1, lease.new_request(1.0))
     assert lease.since_s is None
 
 

@@ -18,7 +18,7 @@ async def come_back(pair: Pair) -> tuple[Link, Link]:
     if pair.slave.role.role is not Role.SLAVE:
         pair.slave.become(Role.SLAVE)
     links = connect(pair.master, pair.slave)
-    await pair.master.exchange.ask(links[0])
+    await pair.master.exchange.request_tables(links[0])
     pair.master.become(Role.MASTER)
     await pair.sleep(0.3)
     return links
@@ -140,9 +140,9 @@ def test_what_a_follower_knew() -> None:
     assert not handed_out.knew(1, OFFSETS, "k")
     handed_out.changed(7, POP_ORDERS, "k", 1, own=True)
     assert not handed_out.knew(1, POP_ORDERS, "k")
-    handed_out.heard(1, 6)
+    handed_out.note_applied(1, 6)
     assert not handed_out.knew(1, POP_ORDERS, "k")
-    handed_out.heard(1, 7)
+    handed_out.note_applied(1, 7)
     assert handed_out.knew(1, POP_ORDERS, "k")
     assert not handed_out.knew(2, POP_ORDERS, "k"), "another follower"
     handed_out.changed(8, POP_ORDERS, "k", 1, own=True)

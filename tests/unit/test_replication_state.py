@@ -99,7 +99,7 @@ async def test_who_lost_its_disk_takes_tables_of_any_version(runtime: SimulatedR
         before = master.exchange.terms.term
         master.exchange.terms.outdate()
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert "old" in master.tables.topics
         master.become(Role.MASTER)
         assert master.exchange.terms.term > before > 0
@@ -120,7 +120,7 @@ async def test_who_lost_its_disk_adds_what_older_tables_have_alone(runtime: Simu
         master.exchange.terms.outdate()
         for side in (acted, other):
             here, _ = connect(master, side)
-            await master.exchange.ask(here)
+            await master.exchange.request_tables(here)
         assert "alone" in master.tables.topics
         both = master.tables.topics.get("both")
         assert both is not None

@@ -43,7 +43,7 @@ async def test_a_returning_master_takes_what_was_changed_meanwhile(runtime: Simu
         master.become(Role.PRE_ONLINE)
         slave.become(Role.SLAVE)
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert master.tables.offsets.queues("g", "T") == {0: 10, 1: 25, 2: 10}
         assert master.tables.offsets.query("g", "Only there", 0) == 3
         assert "made meanwhile" in master.tables.topics
@@ -62,7 +62,7 @@ async def test_tables_that_are_older_are_not_taken(runtime: SimulatedRuntime) ->
         assert master.tables.offsets.version.is_newer_than(slave.tables.offsets.version)
         master.become(Role.PRE_ONLINE)
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert master.tables.offsets.query("g", "T", 0) == 18
 
 
@@ -215,7 +215,7 @@ async def test_what_a_slave_did_before_it_was_stopped_is_news_to_its_master(
             pair.master = master = await master.started_again(Role.MASTER)
         links = connect(master, slave)
         if comes == "asked":
-            await master.exchange.ask(links[0])
+            await master.exchange.request_tables(links[0])
             master.become(Role.MASTER)
         await pair.sleep(0.3)
         for side in (master, slave):
@@ -320,7 +320,7 @@ async def test_a_master_that_lived_on_takes_nothing_back_of_a_slave_that_did_not
         assert master.tables.offsets.version == version, "the version counts some changes only"
         master.become(Role.PRE_ONLINE)
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert master.tables.offsets.query("g", "T", 0) == 11
         assert master.tables.locks.any_held("g")
 
@@ -343,7 +343,7 @@ async def test_a_reset_that_a_group_was_told_does_not_come_again(runtime: Simula
         master.tables.offsets.reset("g", "T", 1, 3)
         master.become(Role.PRE_ONLINE)
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert not master.tables.offsets.has_reset("g", "T", 0)
         assert master.tables.offsets.queues("g", "T") == {0: 20, 1: 3}, "a reset that waits is not undone"
 
@@ -395,7 +395,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
         modes[0].put(pop)
         master.become(Role.PRE_ONLINE)
         here, _ = connect(master, slave)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert modes[0].get("T", "g") == pop
         if not follows:
             return
@@ -403,7 +403,7 @@ async def test_a_mode_of_a_slave_that_knows_less_is_not_taken(
         slave.become(Role.ACTING_MASTER)
         modes[1].put(pull)
         slave.become(Role.SLAVE)
-        await master.exchange.ask(here)
+        await master.exchange.request_tables(here)
         assert modes[0].get("T", "g") == pull
 
 

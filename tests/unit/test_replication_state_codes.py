@@ -79,8 +79,8 @@ async def test_who_does_not_answer_is_not_waited_for(runtime: SimulatedRuntime) 
         here, there = connect(pair.master, pair.slave)
         there.other = None
         with pytest.raises(ExchangeError):
-            await pair.master.exchange.ask(here)
-        asking = asyncio.ensure_future(pair.master.exchange.ask(here))
+            await pair.master.exchange.request_tables(here)
+        asking = asyncio.ensure_future(pair.master.exchange.request_tables(here))
         await pair.sleep(0.1)
         cut(here, there)
         with pytest.raises(ExchangeError):

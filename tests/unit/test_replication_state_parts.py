@@ -46,8 +46,8 @@ def test_the_last_term_in_which_a_slave_acted_is_kept_until_its_master_is_told()
     from_journal = ActingTerm(journalled)
     journalled.apply(feed.entry(1, ACTED, "term", acted.term))
     assert from_journal.term == 3
-    acted.told()
-    acted.told()
+    acted.note_master_synced()
+    acted.note_master_synced()
     assert acted.term == 0
     assert len(written) == 3
     again.restore(fastjson.loads("".join(acted.file_text())))

@@ -67,7 +67,7 @@ async def test_what_was_changed_since_is_not_undone(runtime: SimulatedRuntime) -
         pair.master.tables.offsets.commit("g", "back", 0, 1)
         pair.master.become(Role.PRE_ONLINE)
         here, _ = connect(pair.master, pair.slave)
-        await pair.master.exchange.ask(here)
+        await pair.master.exchange.request_tables(here)
         pair.master.become(Role.MASTER)
         await pair.sleep(0.5)
         assert found(pair, "group-0", "T") == [20, 20]
@@ -103,7 +103,7 @@ def test_it_is_alone_until_somebody_has_told_it_all() -> None:
     assert [alone.lacks(term) for term in (2, 3, 4)] == [False, True, True]
     assert alone.has_changed("t", "a")
     assert not alone.has_changed("t", "b")
-    alone.heard()
+    alone.note_synced()
     assert alone.is_on
     alone.ends()
     alone.begins(5)
@@ -111,7 +111,7 @@ def test_it_is_alone_until_somebody_has_told_it_all() -> None:
     assert not alone.has_changed("t", "a")
 
 
-@pytest.mark.parametrize("over", [UnsyncedStart.heard, UnsyncedStart.ends])
+@pytest.mark.parametrize("over", [UnsyncedStart.note_synced, UnsyncedStart.ends])
 def test_who_has_heard_somebody_or_led_is_alone_no_more(over: Callable[[UnsyncedStart], None]) -> None:
     alone = UnsyncedStart()
     over(alone)

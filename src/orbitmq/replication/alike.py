@@ -21,7 +21,7 @@ KEYS = (
     "brokerNotActiveTimeoutMillis",
     "syncBrokerMemberGroupPeriod",
 )
-MAX_TOLD = 100
+MAX_LOGGED = 100
 
 
 def alike(config: BrokerConfig) -> dict[str, str]:
@@ -35,12 +35,12 @@ class Comparison:
     """Warns once for each difference.
 
     Attributes:
-        told: the last warning about each other broker, by its address.
+        logged: the last warning about each other broker, by its address.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        self.told: dict[str, str] = {}
+        self.logged: dict[str, str] = {}
 
     def compare(self, address: str, theirs: Mapping[str, str]) -> None:
         """Compare with the settings of another broker of the name; a broker of an older build sends none."""
@@ -51,12 +51,12 @@ class Comparison:
             if theirs.get(key, value) != value
         ]
         text = ", ".join(different)
-        if text == self.told.get(address, ""):
+        if text == self.logged.get(address, ""):
             return
         # A peer may claim any address, so the number of remembered addresses is limited.
-        if len(self.told) >= MAX_TOLD:
-            self.told.clear()
-        self.told[address] = text
+        if len(self.logged) >= MAX_LOGGED:
+            self.logged.clear()
+        self.logged[address] = text
         if text:
             log.warning("%s: all brokers of %s need the same", text, self._config.broker_name)
 
@@ -68,7 +68,7 @@ class HeadCount:
         self._config = config
         self._counted = config.total_replicas
 
-    def look(self, members: int) -> None:
+    def note_members(self, members: int) -> None:
         """Note how many brokers the name has, this one included."""
         if members <= self._counted:
             return

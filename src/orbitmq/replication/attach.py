@@ -109,7 +109,7 @@ class Replication:
             self._status,
             s.address,
             self._ha_address,
-            self._master_said,
+            self._on_master_announced,
             self._term,
             self._other_slaves.answer,
         )
@@ -263,7 +263,7 @@ class Replication:
             ),
             change_role,
         )
-        self._hear_peers()
+        self._subscribe_to_peers()
         # Made after the exchange: changes that wait there are applied before the lock copy answers questions.
         self._locks = ReplicatedLocks(
             clock, s.events, s.config, s.role, s.locks, client, membership.others, self._exchange,
@@ -278,21 +278,21 @@ class Replication:
             # registration.
             s.events.subscribe(MasterNamed, lambda named: self._follow(named.ha_address, named.address))
 
-    def _hear_peers(self) -> None:
+    def _subscribe_to_peers(self) -> None:
         peers, membership = self._peers, self._membership
-        peers.on(FrameKind.LEASE_ASKED, self._lease_asked)
+        peers.on(FrameKind.LEASE_ASKED, self._on_lease_request)
         peers.on(FrameKind.LEASE_GIVEN, self._lease_given)
-        peers.on(FrameKind.TAKE_OVER, self._take_over_asked)
+        peers.on(FrameKind.TAKE_OVER, self._on_take_over_request)
         peers.on(FrameKind.HAND_OVER, lambda _link, _payload: membership.master_releases())
         peers.on_greeting(membership.greeted)
         peers.on_longer(membership.longer)
         peers.on_change(lambda link, up: None if up or not link.is_master else membership.look_now())
 
-    def _take_over_asked(self, link: PeerLink, _payload: bytes) -> None:
+    def _on_take_over_request(self, link: PeerLink, _payload: bytes) -> None:
         if self._membership.may_take_over():
             link.send(FrameKind.HAND_OVER, b"")
 
-    def _lease_asked(self, link: PeerLink, payload: bytes) -> None:
+    def _on_lease_request(self, link: PeerLink, payload: bytes) -> None:
         number, term = lease.read_question(payload)
         if link.is_master and self._membership.promises(term):
             link.send(FrameKind.LEASE_GIVEN, lease.answer(number))
@@ -309,7 +309,7 @@ class Replication:
         # haMasterAddress takes precedence over the address from the name server (BrokerController).
         self._ha_client.follow(self._services.config.ha_master_address or ha_address, master_address)
 
-    async def _master_said(self, news: ExchangeBrokerHaInfoRequest) -> bool:
+    async def _on_master_announced(self, news: ExchangeBrokerHaInfoRequest) -> bool:
         if self._services.config.enable_slave_acting_master:
             self._lock_copy.master_returns()
             return await self._membership.announced(news.master_ha_address, news.master_address)

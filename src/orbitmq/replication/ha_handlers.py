@@ -19,7 +19,7 @@ from orbitmq.wire.headers.broker import (
     ResetMasterFlushOffsetRequest,
 )
 
-Told: TypeAlias = Callable[[Command], Awaitable[bytes]]
+ActedAnswer: TypeAlias = Callable[[Command], Awaitable[bytes]]
 Pushed: TypeAlias = Callable[[ExchangeBrokerHaInfoRequest], Awaitable[bool]]
 # A field of the answer to a master's announcement (906): whether this broker still leads. RocketMQ's brokers
 # neither set nor read it.
@@ -50,7 +50,7 @@ class HaHandlers(HandlerFamily):
         ha_address: Callable[[], str],
         pushed: Pushed,
         term: Callable[[], int],
-        acted: Told,
+        acted: ActedAnswer,
     ) -> None:
         self._role = role
         self._store = store
@@ -73,7 +73,7 @@ class HaHandlers(HandlerFamily):
         (AdminBrokerProcessor)."""
         header = ExchangeBrokerHaInfoRequest.from_ext(command.ext)
         if header.master_ha_address is not None:
-            return await self._hear(header, command)
+            return await self._handle_announcement(header, command)
         answer = ExchangeBrokerHaInfoResponse(
             master_ha_address=self._ha_address(),
             master_flush_offset=self._store.flushed_offset,
@@ -84,7 +84,7 @@ class HaHandlers(HandlerFamily):
         answer.body = await self._acted(command)
         return answer
 
-    async def _hear(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:
+    async def _handle_announcement(self, header: ExchangeBrokerHaInfoRequest, command: Command) -> Command:
         leads = await self._pushed(header)
         return command.reply(ext={LEADS: "true" if leads else "false"})
 

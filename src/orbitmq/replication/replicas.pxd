@@ -10,7 +10,7 @@ cdef class _Link:
     cdef readonly int64_t received
     cdef readonly int64_t durable
     cdef double heard
-    cdef double spoke
+    cdef double alive_s
     cdef double owes_since
     cdef readonly bint silent
     cdef readonly bint in_sync
@@ -34,7 +34,7 @@ cdef class Replicas:
     @cython.locals(each=_Link)
     cpdef reported(self, object link, int64_t received, int64_t durable, double now)
     @cython.locals(each=_Link)
-    cpdef spoke(self, object link, double now)
+    cpdef note_alive(self, object link, double now)
     @cython.locals(end=int64_t)
     cdef _fault(self, _Link each, int64_t received, int64_t durable)
     @cython.locals(end=int64_t, each=_Link, has=int64_t, owes_s=double, on_device=bint)

@@ -112,7 +112,7 @@ class _Link:
         self.received = -1
         self.durable = -1
         self.heard = heard
-        self.spoke = heard
+        self.alive_s = heard
         # Since when the replica is known to lack bytes; below 0: it has everything.
         self.owes_since = NOTHING_OWED
         self.silent = False
@@ -168,7 +168,7 @@ class Replicas:
 
     def _state(self, each: _Link) -> ReplicaState:
         rule = self.rule
-        silent_s = self._judged_s - (each.heard if each.silent else max(each.heard, each.spoke))
+        silent_s = self._judged_s - (each.heard if each.silent else max(each.heard, each.alive_s))
         if not each.silent and silent_s < rule.report_s * LATEST_REPORT + rule.silence_s:
             silent_s = 0.0
         in_sync = each.in_sync and not silent_s
@@ -203,11 +203,11 @@ class Replicas:
         each.received, each.durable, each.heard = received, durable, now
         self.judge(now)
 
-    def spoke(self, link: Hashable, now: float) -> None:
+    def note_alive(self, link: Hashable, now: float) -> None:
         """Note bytes other than a report: the follower is alive, but may still lack bytes."""
         each = self._links.get(link)
         if each is not None:
-            each.spoke = now
+            each.alive_s = now
 
     def gone(self, link: Hashable, now: float) -> None:
         """Remove a connection that is closed."""

@@ -186,7 +186,7 @@ class StreamMaster:
             elif kind is FrameKind.ACK:
                 self._acknowledged(*stream.read_ack(payload), now)
             else:
-                self._port.replicas.spoke(self, now)
+                self._port.replicas.note_alive(self, now)
                 self._port.peers.received(self, kind, self._opened(kind, payload.tobytes()))
 
     def _opened(self, kind: FrameKind, payload: bytes) -> bytes:

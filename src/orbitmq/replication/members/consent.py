@@ -55,16 +55,16 @@ class LateConsent:
         self.missing = self.idle = False
         self._met = frozenset()
 
-    def was_asked(self, others: Iterable[int]) -> bool:
+    def covers(self, others: Iterable[int]) -> bool:
         """Whether all these members were asked in pre-online; members that appear later must still be
         asked."""
         return self.missing or bool(self._met and self._met.issuperset(others))
 
-    async def look(self, *, waits: bool) -> None:
+    async def check_idle(self, *, waits: bool) -> None:
         """Check whether the members are :attr:`idle`, if nothing else keeps this broker from leading."""
-        self.idle = waits and await self._ask()
+        self.idle = waits and await self._all_idle()
 
-    async def _ask(self) -> bool:
+    async def _all_idle(self) -> bool:
         for broker_id, address in (self._silent or {}).items():
             try:
                 if not await self._is_idle(address):

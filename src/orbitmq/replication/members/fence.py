@@ -77,7 +77,7 @@ class Timing:
         return LATE_LOOKS * self.look_s
 
     @property
-    def asking_s(self) -> float:
+    def request_age_s(self) -> float:
         """How long after its last question a slave counts as one that asks to be the heir."""
         return LATE_LOOKS * self.look_s
 
@@ -124,7 +124,7 @@ class Fence:
         """Use these name servers from now on."""
         self._servers = {address: self._servers.get(address) or _Server() for address in name_servers}
 
-    def heard(self, server: str, sent_s: float, *, registered: bool) -> None:
+    def note_answer(self, server: str, sent_s: float, *, registered: bool) -> None:
         """Note a name server's answer to the heartbeat sent at ``sent_s``.
 
         Answers count only when the broker has been registered there for two looks: a slave that looks in its

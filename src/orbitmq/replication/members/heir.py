@@ -47,17 +47,17 @@ class LockGrantor:
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._heir: Heir | None = None
-        self._asked_s: dict[int, float] = {}
+        self._requested_s: dict[int, float] = {}
 
-    def asked(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
+    def request_promise(self, broker_id: int, address: str, hold_s: float, now_s: float) -> bool:
         """Whether a slave that asks for the promise, for ``hold_s`` from now on, gets it."""
-        self._asked_s = {
-            number: at for number, at in self._asked_s.items() if now_s - at <= self._timing.asking_s
+        self._requested_s = {
+            number: at for number, at in self._requested_s.items() if now_s - at <= self._timing.request_age_s
         } | {broker_id: now_s}
         heir = self.heir(now_s)
         if not 0 < hold_s <= LONGEST_HOLD_S:
             return False
-        if broker_id != min(self._asked_s) or (heir is not None and heir.broker_id != broker_id):
+        if broker_id != min(self._requested_s) or (heir is not None and heir.broker_id != broker_id):
             # The previous heir may rely on its promise until that has run out.
             return False
         # Margin for two clocks that run at different speeds.

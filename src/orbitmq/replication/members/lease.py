@@ -69,27 +69,27 @@ class Lease:
         self._needed = needed
         self.lasts_s = lasts_s
         self._number = 0
-        self._asked: OrderedDict[int, float] = OrderedDict()
+        self._sent_s: OrderedDict[int, float] = OrderedDict()
         self._given: dict[int, float] = {}
 
-    def ask(self, now_s: float) -> int:
+    def new_request(self, now_s: float) -> int:
         """The number for a question that is sent now."""
         self._number += 1
-        self._asked[self._number] = now_s
-        if len(self._asked) > MAX_QUESTIONS:
-            self._asked.popitem(last=False)
+        self._sent_s[self._number] = now_s
+        if len(self._sent_s) > MAX_QUESTIONS:
+            self._sent_s.popitem(last=False)
         return self._number
 
     def given(self, broker_id: int, number: int) -> None:
         """Note a promise in answer to a question; ignored if the question was asked before
         :meth:`withdraw`."""
-        sent_s = self._asked.get(number)
+        sent_s = self._sent_s.get(number)
         if sent_s is not None:
             self._given[broker_id] = max(sent_s, self._given.get(broker_id, sent_s))
 
     def withdraw(self) -> None:
         """End all promises, and ignore the answers to questions asked until now."""
-        self._asked.clear()
+        self._sent_s.clear()
         self._given.clear()
 
     @property

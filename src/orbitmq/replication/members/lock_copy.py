@@ -70,7 +70,7 @@ class LockCopy:
         if not self._role.leads or self.lacks_for_s() > 0:
             return False
         self.leads()
-        return self._grantor.asked(broker_id, address, hold_s, self._now())
+        return self._grantor.request_promise(broker_id, address, hold_s, self._now())
 
     def heir(self) -> Heir | None:
         """The slave that must have each lock before it is granted."""
@@ -84,7 +84,7 @@ class LockCopy:
 
     def question(self) -> tuple[int, float]:
         """The number of a question for the leader's promise, and for how many seconds it is to hold."""
-        return self._lease.ask(self._now()), self._lease.lasts_s
+        return self._lease.new_request(self._now()), self._lease.lasts_s
 
     def confirmed(self, number: int) -> None:
         """Note that the leader has promised, and has sent its whole tables."""
@@ -95,7 +95,7 @@ class LockCopy:
         """Note that a leader's tables begin to arrive, of which this broker's become a copy."""
         self._completeness.void()
 
-    def told(self, *, all_locks: bool) -> None:
+    def master_serves(self, *, all_locks: bool) -> None:
         """Note that the master serves again; without the right to lead it may have fewer locks than this
         broker had."""
         if self._role.role is Role.SLAVE:

@@ -120,7 +120,7 @@ class Looking:
         registered, members = await asyncio.gather(self._heartbeat(server), self._members_at(server))
         if members is not None and registered is not None:
             here = members.get(self._config.broker_id) == self._address
-            self._fence.heard(server, sent_s, registered=registered and here)
+            self._fence.note_answer(server, sent_s, registered=registered and here)
         self._seen_more()
 
     async def _members_at(self, server: str) -> Mapping[int, str] | None:

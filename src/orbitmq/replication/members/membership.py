@@ -203,7 +203,7 @@ class Membership(Component):
     def _ask_for_lease(self) -> None:
         now = self._clock.monotonic()
         if self._role.takes_messages and not self._leaving and self.fence.is_stale(now):
-            self._around.links.ask_lease(self.fence.lease.ask(now), self._own.term())
+            self._around.links.ask_lease(self.fence.lease.new_request(now), self._own.term())
 
     def promises(self, term: int) -> bool:
         """Whether this broker leaves the background work to its master, which asks in ``term``.
@@ -311,7 +311,7 @@ class Membership(Component):
         return isolated and (self._began_empty or not self._own.log_end())
 
     def _count_heads(self) -> None:
-        self._heads.look(len(self._others()) + 1)
+        self._heads.note_members(len(self._others()) + 1)
 
     async def _look_for_elders(self) -> None:
         if self._role.role in TAKES_MESSAGES and (found := await self._lost_log_owners.look(self._others())):
@@ -360,7 +360,7 @@ class Membership(Component):
         if self._role.role is Role.PRE_ONLINE:
             await self._go_online()
             return
-        await self._consent.look(waits=self._waits_for_idle())
+        await self._consent.check_idle(waits=self._waits_for_idle())
         decision = self._decide()
         if decision.move is Move.PROBE:
             await self._probe.look(decision.master)
@@ -382,7 +382,7 @@ class Membership(Component):
             link_up=silence_s is not None and silence_s < self._link_patience_s,
             released=self._word.is_released(now),
             port=self._probe.port,
-            asked=self._consent.was_asked(self._others()),
+            asked=self._consent.covers(self._others()),
             yielded_until_s=self._word.yielded_until_s,
             idle=self._consent.idle,
             leased=self.fence.is_leased(now),
@@ -410,7 +410,7 @@ class Membership(Component):
                 # Send the tables before the link ends: a master in a lower term would not be followed again.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TOLD_MASTER_S):
-                        await self._around.tables.told_master()
+                        await self._around.tables.master_has_changes()
         elif decision.move is Move.ASK and self._clock.monotonic() - self._asked_s >= ASK_PERIOD_S:
             self._asked_s = self._clock.monotonic()
             self._around.links.ask_take_over()

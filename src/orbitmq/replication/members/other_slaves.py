@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from orbitmq.broker.role import Role, RoleState
 from orbitmq.message.reserved import MASTER_ID
 from orbitmq.replication.link.errors import LinkError
-from orbitmq.replication.members.ports import ExchangeError, TellsActed
+from orbitmq.replication.members.ports import ActedExchange, ExchangeError
 from orbitmq.transport.client import RemotingClient
 from orbitmq.transport.errors import TransportError
 from orbitmq.wire.command import Command
@@ -34,7 +34,7 @@ class OtherSlaves:
     """Exchanges deliveries with the other slaves.
 
     Args:
-        tables: see :class:`TellsActed`.
+        tables: see :class:`ActedExchange`.
         living: returns the other living members, by id.
     """
 
@@ -43,7 +43,7 @@ class OtherSlaves:
         client: RemotingClient,
         role: RoleState,
         address: str,
-        tables: TellsActed,
+        tables: ActedExchange,
         living: Callable[[], Awaitable[Mapping[int, str]]],
     ) -> None:
         self._client = client
@@ -88,7 +88,7 @@ class OtherSlaves:
     async def _take(self, address: str) -> None:
         told = await self._request(address, ASKS, "true")
         if told:
-            await self._tables.hear_acted(address, told)
+            await self._tables.apply_acted(address, told)
             log.info("received what the slave at %s changed while it acted", address)
 
     async def _request(self, address: str, field: str, value: str) -> bytes:

@@ -18,7 +18,7 @@ class TableExchange(Protocol):
         """Send all changes to the members that copy this log; return when they have them."""
         ...
 
-    async def told_master(self) -> None:
+    async def master_has_changes(self) -> None:
         """Return when the master has all changes sent to it; at once when there are none, or no link."""
         ...
 
@@ -36,14 +36,14 @@ class TableExchange(Protocol):
         ...
 
 
-class TellsActed(Protocol):
+class ActedExchange(Protocol):
     """The deliveries of a slave that acted, exchanged between slaves."""
 
     def acted(self) -> bytes:
         """The deliveries that the next acting slave needs; empty if the master has them all."""
         ...
 
-    async def hear_acted(self, address: str, told: bytes) -> None:
+    async def apply_acted(self, address: str, data: bytes) -> None:
         """Take over another slave's deliveries.
 
         Raises:

@@ -41,7 +41,7 @@ SHARE_S = 0.8
 class SharesTables(Protocol):
     """The tables beside the log, see ``replication.state.exchange``."""
 
-    def ask_whole(self, number: int, hold_s: float) -> None: ...
+    def request_promise(self, number: int, hold_s: float) -> None: ...
 
     async def shared_with(self, broker_id: int) -> bool: ...
 
@@ -90,7 +90,7 @@ class ReplicatedLocks(Component):
         self._has_groups = has_groups
         self._written = written
         self._roles = 0
-        events.subscribe(TablesReceived, lambda told: copy.told(all_locks=told.all_locks))
+        events.subscribe(TablesReceived, lambda event: copy.master_serves(all_locks=event.all_locks))
         events.subscribe(RoleChanged, self._role_changed)
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class ReplicatedLocks(Component):
             # A start brings no change of role, but another broker may have led before it.
             self._copy.begins(None)
         if self._config.enable_slave_acting_master:
-            self._every(self._clock, self._look_s, self._ask, first_s=0.0)
+            self._every(self._clock, self._look_s, self._request_promise, first_s=0.0)
 
     async def _complete(self, wait_s: float) -> None:
         await self._clock.sleep(wait_s)
@@ -195,9 +195,9 @@ class ReplicatedLocks(Component):
 
     # -- the heir --------------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _request_promise(self) -> None:
         if self._role.role is Role.SLAVE:
-            self._tables.ask_whole(*self._copy.question())
+            self._tables.request_promise(*self._copy.question())
         elif self._role.leads:
             self._copy.leads()
 

@@ -3,9 +3,9 @@
 A slave has its master's log, but not what a master keeps beside it: topics, groups, offsets, how far
 delayed messages and timers were delivered, what was popped. Each change of such a table is an entry of the
 broker's change feed, with the end of the log at that time. ``exchange`` sends the last value of every key
-that changed to the other brokers (``outbox``, ``telling``), and changes that arrive wait in the ``inbox``
-until this broker's log has the messages that they refer to. A new link begins with the whole tables.
-The tables of RocketMQ's brokers are requested by code instead (``codes``, ``copies``).
+that changed to the other brokers (``outbox``, ``tables_sender``), and changes that arrive wait in the
+``inbox`` until this broker's log has the messages that they refer to. A new link begins with the whole
+tables. The tables of RocketMQ's brokers are requested by code instead (``codes``, ``copies``).
 
 While one broker leads, its value counts, and nothing has to be decided. After a fault two brokers may have
 changed the same key: the tables have no order of their own, so it is inferred. ``terms`` shows which broker

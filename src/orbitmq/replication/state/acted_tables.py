@@ -16,7 +16,7 @@ from orbitmq.replication.state.outbox import SendingLink, everything
 _LEFT_OUT = frozenset({LOCKS, *METADATA})
 
 
-class _Told:
+class _AnswerLink:
     """Stands in for a link: its frames came in an answer."""
 
     is_master = False
@@ -31,7 +31,7 @@ class _Told:
 
 
 class ActedTables:
-    """See ``TellsActed``."""
+    """See ``ActedExchange``."""
 
     def __init__(self, feed: ChangeFeed, exchange: StateExchange, acted: ActingTerm) -> None:
         self._feed = feed
@@ -39,7 +39,7 @@ class ActedTables:
         self._acted = acted
 
     def acted(self) -> bytes:
-        """See ``TellsActed``."""
+        """See ``ActedExchange``."""
         if not self._acted.term:
             return b""
         entries = [entry for entry in everything(self._feed) if entry.table not in _LEFT_OUT]
@@ -54,10 +54,10 @@ class ActedTables:
         )
         return msgspec.msgpack.encode(list(frames))
 
-    async def hear_acted(self, address: str, told: bytes) -> None:
-        """See ``TellsActed``."""
+    async def apply_acted(self, address: str, data: bytes) -> None:
+        """See ``ActedExchange``."""
         try:
-            frames = msgspec.msgpack.decode(told, type=list[bytes])
+            frames = msgspec.msgpack.decode(data, type=list[bytes])
         except msgspec.DecodeError as error:
             raise LinkError(f"what {address} did cannot be read: {error}") from error
-        await self._exchange.hear(_Told(address), frames)
+        await self._exchange.apply_frames(_AnswerLink(address), frames)

@@ -28,7 +28,7 @@ class ActingTerm:
         """Note that this broker begins to act for its master."""
         self._set(term)
 
-    def told(self) -> None:
+    def note_master_synced(self) -> None:
         """Note that the master has all changes of this slave, whose tables are a copy of the master's
         again."""
         if self.term:

@@ -109,9 +109,9 @@ class TravellingTables:
         """See ``TableExchange``."""
         await self._exchange.push()
 
-    async def told_master(self) -> None:
+    async def master_has_changes(self) -> None:
         """See ``TableExchange``."""
-        await self._exchange.told_master()
+        await self._exchange.master_has_changes()
 
     def outdate(self) -> None:
         """See ``TableExchange``."""
@@ -121,7 +121,7 @@ class TravellingTables:
         """See ``TableExchange``."""
         link = self._link(broker_id)
         if link is not None:
-            await self._exchange.ask(link)
+            await self._exchange.request_tables(link)
             return
         if (broker_id, address) in self._linked:
             # Request codes give only a part of an OrbitMQ broker's tables, and with fewer details.

@@ -23,11 +23,11 @@ from orbitmq.replication.state.acting_term import ActingTerm
 from orbitmq.replication.state.durable_tables import DurableTables, has_metadata
 from orbitmq.replication.state.frames import (
     Ack,
-    Ask,
-    AskWhole,
     Changes,
+    PromiseRequest,
     State,
-    Whole,
+    TablesRequest,
+    TablesSent,
     decode_state,
     encode,
 )
@@ -37,7 +37,7 @@ from orbitmq.replication.state.later_changes import LaterChanges
 from orbitmq.replication.state.merge_rules import MergeRules
 from orbitmq.replication.state.seen_by_follower import SeenByFollower
 from orbitmq.replication.state.shadow import Shadow
-from orbitmq.replication.state.telling import SenderFacts, Telling, Why
+from orbitmq.replication.state.tables_sender import SenderFacts, TablesSender, Why
 from orbitmq.replication.state.terms import Terms, begins_term
 from orbitmq.replication.state.unsynced_start import UnsyncedStart
 from orbitmq.runtime.log_limiter import LogLimiter
@@ -47,7 +47,7 @@ from orbitmq.store import MessageStore
 log = logging.getLogger(__name__)
 
 # How often to check whether the log has reached the places of changes that wait for it.
-LOOK_SECONDS = 0.02
+CHECK_SECONDS = 0.02
 ASK_SECONDS = 5.0
 # How many changes are made before the event loop gets time for other work.
 SLICE = 200
@@ -101,17 +101,19 @@ class StateExchange(Component):
         self._lagging = LaggingFollowers(feed, events)
         self._unsynced = UnsyncedStart()
         self._accepts = MergeRules(
-            feed, role, self.terms, self.acted, self._lagging, self._unsynced, self._tell_own, locks.follows
+            feed, role, self.terms, self.acted, self._lagging, self._unsynced, self._send_own, locks.follows
         )
-        self._telling = Telling(clock, role, feed, self._lagging, durable, locks, self._stamp, self._spawn)
-        self._later = LaterChanges(feed, self._apply, self._telling.tell_recorded)
+        self._sender = TablesSender(
+            clock, role, feed, self._lagging, durable, locks, self._stamp, self._spawn
+        )
+        self._later = LaterChanges(feed, self._apply, self._sender.send_recorded)
         self._seen_by = SeenByFollower()
         self._started = False
         self._ends_to_act = False
         self._applies = False  # the changes being made now come from a peer
-        self._was_told = False  # since the start, the leader has sent its whole tables
+        self._has_tables = False  # since the start, the leader has sent its whole tables
         self._inboxes: dict[PeerLink, Inbox] = {}
-        self._asked: dict[PeerLink, asyncio.Future[None]] = {}
+        self._requests: dict[PeerLink, asyncio.Future[None]] = {}
         self._news = asyncio.Event()
         self.shadow: Shadow | None = None
         self._refused = refused
@@ -132,42 +134,42 @@ class StateExchange(Component):
         self._spawn(self._make_changes(), "changes")
 
     async def end_work(self) -> None:
-        self._telling.stop()
+        self._sender.stop()
         await super().end_work()
 
     # -- TableExchange -----------------------------------------------------------------------------------
 
     async def push(self) -> None:
         """Send all changes to the brokers that copy this log; return when they have made them."""
-        await self._telling.push()
+        await self._sender.push()
 
-    async def told_master(self) -> None:
+    async def master_has_changes(self) -> None:
         """Return when the master has all changes sent to it; at once without changes or without a link."""
-        await self._telling.told_master()
+        await self._sender.master_has_changes()
 
     async def shared_with(self, broker_id: int) -> bool:
         """Send all changes to a broker that copies this log; return when it has them. ``False``: no link.
 
         That broker makes these changes before it leads, wherever its log ends.
         """
-        return await self._telling.shared_with(broker_id)
+        return await self._sender.shared_with(broker_id)
 
-    def ask_whole(self, number: int, hold_s: float) -> None:
+    def request_promise(self, number: int, hold_s: float) -> None:
         """Ask the leader whether it has sent its whole tables, and promises that this broker may rely on
         them."""
-        for link in self._telling.masters:
-            link.send(FrameKind.STATE, encode(AskWhole(number, hold_s)))
+        for link in self._sender.masters:
+            link.send(FrameKind.STATE, encode(PromiseRequest(number, hold_s)))
 
-    async def ask(self, link: PeerLink) -> None:
+    async def request_tables(self, link: PeerLink) -> None:
         """Take over a peer's newer entries (PO-08); entries that only this broker has stay.
 
         Raises:
             ExchangeError: the peer did not send all its tables in time.
         """
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked[link] = answer
+        self._requests[link] = answer
         try:
-            link.send(FrameKind.STATE, encode(Ask()))
+            link.send(FrameKind.STATE, encode(TablesRequest()))
             async with asyncio.timeout(ASK_SECONDS):
                 await answer
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -175,17 +177,17 @@ class StateExchange(Component):
                 raise
             raise ExchangeError(f"{link.address} did not send its tables in time") from error
         finally:
-            del self._asked[link]
+            del self._requests[link]
 
-    async def hear(self, link: PeerLink, frames: Iterable[bytes]) -> None:
-        """Take over a peer's tables from bytes that arrived without a link, as :meth:`ask` does with one.
+    async def apply_frames(self, link: PeerLink, frames: Iterable[bytes]) -> None:
+        """Take over a peer's tables from bytes that arrived without a link; :meth:`request_tables` uses one.
 
         Raises:
             LinkError, ExchangeError: the bytes are malformed, or incomplete.
         """
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._link_changed(link, True)
-        self._asked[link] = answer
+        self._requests[link] = answer
         try:
             for frame in frames:
                 self._received(link, frame)
@@ -194,21 +196,21 @@ class StateExchange(Component):
         except TimeoutError as error:
             raise ExchangeError(f"{link.address} did not send all its tables") from error
         finally:
-            del self._asked[link]
+            del self._requests[link]
             self._link_changed(link, False)
 
     # -- sending -----------------------------------------------------------------------------------------
 
     def _stamp(self, asked: bool) -> SenderFacts:
         if asked:
-            return SenderFacts(self.terms.term, self.acted.term, self._store.crashed and not self._was_told)
+            return SenderFacts(self.terms.term, self.acted.term, self._store.crashed and not self._has_tables)
         return SenderFacts(self.terms.term, 0, self._unsynced.is_on)
 
     def _changed(self, table: str, key: str, value: object) -> None:
         if self._started:  # changes that a start reads from the journal were made in an earlier run
             self._seen_by.changed(self._feed.sequence, table, key, value, own=self._role.takes_messages)
             self._unsynced.changed(table, key)
-        self._telling.changed(table, key, value)
+        self._sender.changed(table, key, value)
         if self._role.takes_messages and not self._applies:
             for inbox in self._inboxes.values():
                 inbox.changed_here(table, key)
@@ -216,7 +218,7 @@ class StateExchange(Component):
     def _on_reset_done(self, _event: ResetDone) -> None:
         """Note that all followers lack the change: if this broker was killed now, they would undo it."""
         if self._role.takes_messages:
-            for link in self._telling.followers:
+            for link in self._sender.followers:
                 self._lagging.note(link.broker_id, self._feed.sequence)
 
     # -- receiving ---------------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ class StateExchange(Component):
     def _received(self, link: PeerLink, payload: bytes) -> None:
         frame = decode_state(payload)
         if not isinstance(frame, Changes):
-            self._asked_or_answered(link, frame)
+            self._handle_request(link, frame)
             return
         inbox = self._inboxes.get(link)
         if inbox is None:
@@ -232,7 +234,7 @@ class StateExchange(Component):
         if not link.sealed:
             frame = frame.without_secrets()
         if frame.asked:
-            accepts = self._accepts.of_answer(link, frame, asked=link in self._asked)
+            accepts = self._accepts.of_answer(link, frame, asked=link in self._requests)
         else:
             accepts = self._accepts.of_leader(link, frame)
         if self.shadow is not None:
@@ -241,22 +243,24 @@ class StateExchange(Component):
         link.send(FrameKind.STATE_ACK, encode(Ack(inbox.received, inbox.applied)))
         self._news.set()
 
-    def _asked_or_answered(self, link: PeerLink, frame: State) -> None:
-        if isinstance(frame, Ask):
-            self._accepts.told_own(link)
-            self._telling.tell(link, Why.ASKED)
-        elif isinstance(frame, AskWhole):
-            sending = self._telling.followers.get(link)
-            if sending is None or sending.telling:
+    def _handle_request(self, link: PeerLink, frame: State) -> None:
+        if isinstance(frame, TablesRequest):
+            self._accepts.note_own_sent(link)
+            self._sender.send_all(link, Why.ASKED)
+        elif isinstance(frame, PromiseRequest):
+            sending = self._sender.followers.get(link)
+            if sending is None or sending.full_sends:
                 return
             if self._locks.promises(link.broker_id, link.address, frame.hold_s):
-                self._telling.flush()
-                link.send(FrameKind.STATE, encode(Whole(frame.number, self.terms.term)))
-        elif isinstance(frame, Whole) and not self._accepts.lacks(link) and frame.term >= self.terms.term:
+                self._sender.flush()
+                link.send(FrameKind.STATE, encode(TablesSent(frame.number, self.terms.term)))
+        elif (
+            isinstance(frame, TablesSent) and not self._accepts.lacks(link) and frame.term >= self.terms.term
+        ):
             # A leader whose term is lower than this broker's is ignored.
             self._locks.confirmed(frame.number)
 
-    def _tell_own(self, link: PeerLink) -> None:
+    def _send_own(self, link: PeerLink) -> None:
         """Send the master this broker's whole tables, for which the master has not asked.
 
         Nothing is sent while this broker ends its work as acting master: the tables that the master sends in
@@ -264,8 +268,8 @@ class StateExchange(Component):
         """
         if self._ends_to_act:
             return
-        self._accepts.told_own(link)
-        self._telling.tell(link, Why.LED_SINCE)
+        self._accepts.note_own_sent(link)
+        self._sender.send_all(link, Why.LED_SINCE)
 
     async def _make_changes(self) -> None:
         while True:
@@ -274,7 +278,7 @@ class StateExchange(Component):
                 await self._make_ready(link, inbox)
             waits = any(len(inbox) for inbox in self._inboxes.values())
             try:
-                async with asyncio.timeout(LOOK_SECONDS if waits else None):
+                async with asyncio.timeout(CHECK_SECONDS if waits else None):
                     await self._news.wait()
             except TimeoutError:
                 pass
@@ -317,19 +321,19 @@ class StateExchange(Component):
             self._apply(self._accepts.with_our_version(link, action))
             return
         self._events.publish(TablesReceived(action.locks_in_s == 0))
-        self._unsynced.heard()
-        self._later.told_all(link, action)
+        self._unsynced.note_synced()
+        self._later.tables_ended(link, action)
         if not action.asked:
-            self._was_told = True
+            self._has_tables = True
             self._unsynced.ends()
             self._remove_others(link, action)
-        elif link in self._telling.links and (answer := self._accepts.answer(link)).welcome:
+        elif link in self._sender.links and (answer := self._accepts.answer(link)).welcome:
             if self._role.takes_messages:
                 # The peer acted meanwhile and took none of this broker's changes.
-                self._telling.begin(link)
+                self._sender.begin(link)
             elif answer.newer or not answer.news_only:
                 self._remove_others(link, action, acted=link.broker_id if answer.acted else None)
-        if action.asked and (asked := self._asked.get(link)) is not None and not asked.done():
+        if action.asked and (asked := self._requests.get(link)) is not None and not asked.done():
             self._locks.taken(action.locks_in_s)
             asked.set_result(None)
 
@@ -381,29 +385,29 @@ class StateExchange(Component):
                     self._apply(FeedEntry(0, 0, name, key, None, version, stamp or UNSET))
 
     def _acknowledged(self, link: PeerLink, payload: bytes) -> None:
-        sending = self._telling.acknowledged(link, payload)
+        sending = self._sender.acknowledged(link, payload)
         if sending is not None and self._role.leads:
             # While this broker may lead, no other does, and a follower makes the changes it acknowledges.
-            self._seen_by.heard(link.broker_id, sending.applied)
+            self._seen_by.note_applied(link.broker_id, sending.applied)
         if sending is not None and self._role.takes_messages:
-            self._lagging.told(link.broker_id, sending.applied)
+            self._lagging.note_applied(link.broker_id, sending.applied)
 
     # -- links and roles ---------------------------------------------------------------------------------
 
     def _link_changed(self, link: PeerLink, up: bool) -> None:
         if not up:
-            self._telling.closed(link)
+            self._sender.closed(link)
             inbox = self._inboxes.pop(link, None)
             if inbox is not None:
                 self._make_the_rest(link, inbox)
             self._accepts.closed(link)
             self._later.closed(link)
-            if (answer := self._asked.get(link)) is not None:
+            if (answer := self._requests.get(link)) is not None:
                 answer.cancel()
             return
         self._inboxes[link] = Inbox()
         self._accepts.opened(link)
-        self._telling.opened(link)
+        self._sender.opened(link)
 
     def _role_changed(self, changed: RoleChanged) -> None:
         if changed.after in LEADING or self._role.takes_messages:
@@ -424,16 +428,16 @@ class StateExchange(Component):
             if table.versioned is not None:
                 self._note_version(name)
         if self._role.takes_messages:
-            for link in self._telling.followers:
-                self._telling.begin(link)
+            for link in self._sender.followers:
+                self._sender.begin(link)
 
     def _role_taken(self, _taken: RoleTaken) -> None:
         """Send the master the tables: all work that this broker began while it acted has ended and is in
         them."""
         if self._ends_to_act:
             self._ends_to_act = False
-            for link in self._telling.masters:
-                self._tell_own(link)
+            for link in self._sender.masters:
+                self._send_own(link)
 
     def _make_the_rest(self, link: PeerLink, inbox: Inbox) -> None:
         """Make the leader's remaining changes now, though the log may never reach their places."""

@@ -50,11 +50,11 @@ class Changes(msgspec.Struct, frozen=True, tag="changes"):
         return self if len(left) == len(self.entries) else msgspec.structs.replace(self, entries=left)
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
+class TablesRequest(msgspec.Struct, frozen=True, tag="ask"):
     """A request for the receiver's whole tables."""
 
 
-class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
+class PromiseRequest(msgspec.Struct, frozen=True, tag="whole?"):
     """A follower's question whether its leader has sent it the whole tables.
 
     Attributes:
@@ -66,7 +66,7 @@ class AskWhole(msgspec.Struct, frozen=True, tag="whole?"):
     hold_s: float
 
 
-class Whole(msgspec.Struct, frozen=True, tag="whole"):
+class TablesSent(msgspec.Struct, frozen=True, tag="whole"):
     """The frames before this one contained the leader's whole tables.
 
     Attributes:
@@ -90,7 +90,7 @@ class Ack(msgspec.Struct, frozen=True):
     applied: int
 
 
-State: TypeAlias = Changes | Ask | AskWhole | Whole
+State: TypeAlias = Changes | TablesRequest | PromiseRequest | TablesSent
 
 _encoder = msgspec.msgpack.Encoder()
 _state: msgspec.msgpack.Decoder[State] = msgspec.msgpack.Decoder(State)

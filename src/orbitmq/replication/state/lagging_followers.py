@@ -29,7 +29,7 @@ class LaggingFollowers:
         # By broker id, the number of the last change that the follower lacks; 0: noted in an earlier run.
         self._ids: dict[int, int] = {}
         # Followers that were not sent all changes in this run: they may have changes that this broker lost.
-        self._never_told: set[int] = set()
+        self._never_synced: set[int] = set()
         feed.register(UNTOLD, FedTable(bool, self._apply))
 
     def __contains__(self, broker_id: object) -> bool:
@@ -40,37 +40,37 @@ class LaggingFollowers:
         news = broker_id not in self._ids
         self._ids[broker_id] = lacked
         if news:
-            self._tell(broker_id, True)
+            self._publish(broker_id, True)
 
     def begins(self, broker_id: int, lacked: int) -> None:
         """Note that a follower is being sent the whole tables, up to the change with this number."""
         if broker_id not in self._ids:
-            self._never_told.add(broker_id)
+            self._never_synced.add(broker_id)
         self.note(broker_id, lacked)
 
     def has_older(self, broker_id: int) -> bool:
         """Whether this broker's disk had all that the follower has when the follower began to lack
         changes."""
-        return broker_id in self._ids and broker_id not in self._never_told
+        return broker_id in self._ids and broker_id not in self._never_synced
 
-    def told(self, broker_id: int, applied: int) -> None:
+    def note_applied(self, broker_id: int, applied: int) -> None:
         """Note that a follower has made all changes up to this number."""
         if self._ids.get(broker_id, applied + 1) <= applied:
             del self._ids[broker_id]
-            self._never_told.discard(broker_id)
-            self._tell(broker_id, None)
+            self._never_synced.discard(broker_id)
+            self._publish(broker_id, None)
 
-    def _tell(self, broker_id: int, untold: bool | None) -> None:
+    def _publish(self, broker_id: int, untold: bool | None) -> None:
         self._feed.changed(UNTOLD, str(broker_id), untold)
         self._events.publish(SlaveLagChanged())
 
-    def look(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
+    def note_stuck(self, followers: Iterable[tuple[PeerLink, SendingLink]]) -> bool:
         """Note followers that have not acknowledged frames sent before the previous call; returns whether any
         acknowledgement is missing."""
         newest = {link.broker_id: sending for link, sending in followers}
         for broker_id, sending in newest.items():
             if sending.is_stuck():
-                self.note(broker_id, sending.told)
+                self.note(broker_id, sending.sent)
         return any(sending.is_owed for sending in newest.values())
 
     def _apply(self, key: str, untold: Any) -> None:

@@ -22,18 +22,18 @@ class LaterChanges:
 
     Args:
         make: makes a change.
-        tell: sends the master the tables that record their changes.
+        send_recorded: sends the master the tables that record their changes.
     """
 
     def __init__(
         self,
         feed: ChangeFeed,
         make: Callable[[FeedEntry], object],
-        tell: Callable[[PeerLink], object],
+        send_recorded: Callable[[PeerLink], object],
     ) -> None:
         self._feed = feed
         self._make = make
-        self._tell = tell
+        self._send_recorded = send_recorded
         # Links on which a value older than this broker's has come since the peer's last whole tables began.
         self._behind: set[PeerLink] = set()
 
@@ -53,7 +53,7 @@ class LaterChanges:
             self._behind.add(link)
         return age is Age.NEWER or (age is not Age.OLDER and by_rule(entry))
 
-    def told_all(self, link: PeerLink, complete: Complete) -> None:
+    def tables_ended(self, link: PeerLink, complete: Complete) -> None:
         """Handle the end of a peer's whole tables: remove keys whose deletion the peer has forgotten.
 
         Tables without any user prove nothing: the peer requires no keys, or the link is not sealed.
@@ -74,4 +74,4 @@ class LaterChanges:
         if link in self._behind:
             self._behind.discard(link)
             if link.is_master and not complete.asked:
-                self._tell(link)
+                self._send_recorded(link)

@@ -66,7 +66,7 @@ class MergeRules:
     Args:
         lagging: the followers that lack changes of this broker.
         unsynced: the keys that this broker has changed since it was killed and started without asking others.
-        tell_own: sends the master this broker's whole tables, for which the master has not asked.
+        send_own: sends the master this broker's whole tables, for which the master has not asked.
         follows: called when a leader's tables begin to arrive, of which this broker's become a copy.
     """
 
@@ -78,7 +78,7 @@ class MergeRules:
         acted: ActingTerm,
         lagging: LaggingFollowers,
         unsynced: UnsyncedStart,
-        tell_own: Callable[[PeerLink], object],
+        send_own: Callable[[PeerLink], object],
         follows: Callable[[], object],
     ) -> None:
         self._feed = feed
@@ -87,10 +87,10 @@ class MergeRules:
         self._acted = acted
         self._lagging = lagging
         self._unsynced = unsynced
-        self._tell_own = tell_own
+        self._send_own = send_own
         self._follows = follows
         self._answers: dict[PeerLink, TablesAnswer] = {}
-        self._told_own: set[PeerLink] = set()
+        self._own_sent: set[PeerLink] = set()
         # Links whose last full copy of the tables was not applied completely.
         self._lacking: set[PeerLink] = set()
 
@@ -101,12 +101,12 @@ class MergeRules:
     def closed(self, link: PeerLink) -> None:
         """Forget a link that is gone."""
         self._answers.pop(link, None)
-        self._told_own.discard(link)
+        self._own_sent.discard(link)
         self._lacking.discard(link)
 
-    def told_own(self, link: PeerLink) -> None:
+    def note_own_sent(self, link: PeerLink) -> None:
         """Note that this broker's whole tables are being sent to the peer."""
-        self._told_own.add(link)
+        self._own_sent.add(link)
 
     def lacks(self, link: PeerLink) -> bool:
         """Whether some of the changes that the peer sent were not taken."""
@@ -121,28 +121,28 @@ class MergeRules:
         if not link.is_master or self._role.takes_messages or self._role.leads:
             self._lacking.add(link)
             return takes_nothing
-        if frame.anew and link not in self._told_own:
+        if frame.anew and link not in self._own_sent:
             self._lacking.add(link)
-            self._tell_own(link)
+            self._send_own(link)
             return takes_nothing
         if frame.anew and link in self._lacking and not frame.begins:
             # the peer sends its whole tables once more after it has taken this broker's changes
             return takes_nothing
         terms = self._terms
         unheard = frame.term == terms.begun or (self._acted.term and frame.term >= terms.term)
-        if unheard and link not in self._told_own:
+        if unheard and link not in self._own_sent:
             # The peer began its term without this broker's changes.
-            terms.saw(frame.term)
+            terms.note_term(frame.term)
             terms.begin()
         if frame.term < terms.term:
             self._lacking.add(link)
-            if link not in self._told_own:
-                self._tell_own(link)
+            if link not in self._own_sent:
+                self._send_own(link)
             return takes_nothing
         if frame.begins:
             self._lacking.discard(link)
             self._follows()
-            self._acted.told()
+            self._acted.note_master_synced()
         terms.follows(frame.term)
         return lambda _entry: True
 
@@ -156,7 +156,7 @@ class MergeRules:
             answer = self._answers[link] = TablesAnswer(welcome, frame.acted_in > 0, news_only)
             has_all = not frame.anew and not self._lagging.has_older(link.broker_id)
             answer.newer = has_all and self._unsynced.lacks(frame.term)
-            self._terms.saw(frame.term)
+            self._terms.note_term(frame.term)
             if self._terms.lost:
                 answer.had = self._keys(_NEEDED)
             elif news_only and not answer.acted and self._lagging.has_older(link.broker_id):

@@ -75,8 +75,8 @@ class SendingLink:
         number: of the last frame made for the follower.
         received: number of the last frame that the follower has received.
         applied: the sequence up to which the follower has made the changes.
-        told: the sequence up to which frames were made for the follower.
-        telling: how many tasks send the follower the whole tables, or wait to do so.
+        sent: the sequence up to which frames were made for the follower.
+        full_sends: how many tasks send the follower the whole tables, or wait to do so.
         turn: the lock of these tasks: one sends at a time.
     """
 
@@ -85,15 +85,15 @@ class SendingLink:
         self.number = 0
         self.received = 0
         self.applied = 0
-        self.told = 0
-        self.telling = 0
+        self.sent = 0
+        self.full_sends = 0
         self.turn = asyncio.Lock()
         self._looked_at = 0
 
     @property
     def waits(self) -> bool:
         """Whether the follower has not made all changes yet."""
-        return self.telling > 0 or self.applied < self.told
+        return self.full_sends > 0 or self.applied < self.sent
 
     @property
     def is_owed(self) -> bool:
@@ -128,15 +128,15 @@ class SendingLink:
         """The payloads of the next frames with these entries; one at least."""
         if not self._sealed:
             entries = [entry for entry in entries if entry.table not in SECRET]
-        told = max(self.told, sequence)
+        sent = max(self.sent, sequence)
         frame = Changes(
-            self.number + 1, term, told, entries, begins, ends, asked, locks_in_s, acted_in, anew, forgotten
+            self.number + 1, term, sent, entries, begins, ends, asked, locks_in_s, acted_in, anew, forgotten
         )
         payload = encode(frame)
         if len(entries) > 1 and (len(entries) > MAX_ENTRIES or len(payload) > FRAME_BYTES):
             half = len(entries) // 2
             yield from self.frames(
-                term, self.told, entries[:half], begins=begins, asked=asked, acted_in=acted_in, anew=anew
+                term, self.sent, entries[:half], begins=begins, asked=asked, acted_in=acted_in, anew=anew
             )
             yield from self.frames(
                 term,
@@ -150,12 +150,12 @@ class SendingLink:
             )
             return
         self.number = frame.number
-        self.told = frame.sequence
+        self.sent = frame.sequence
         yield payload
 
     def acknowledged(self, ack: Ack) -> bool:
         """Note an acknowledgement; ``False``: it names frames that were not sent."""
-        if not self.received <= ack.received <= self.number or ack.applied > self.told:
+        if not self.received <= ack.received <= self.number or ack.applied > self.sent:
             return False
         self.received = ack.received
         self.applied = max(self.applied, ack.applied)

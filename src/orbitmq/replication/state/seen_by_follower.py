@@ -17,7 +17,7 @@ class SeenByFollower:
 
     def __init__(self) -> None:
         self._made_at: dict[tuple[str, str], int] = {}
-        self._heard: dict[int, int] = {}
+        self._applied: dict[int, int] = {}
 
     def changed(self, sequence: int, table: str, key: str, value: object, *, own: bool) -> None:
         """Note that a key of the tables has another value (``None``: it is gone).
@@ -32,9 +32,9 @@ class SeenByFollower:
         else:
             self._made_at[table, key] = sequence if own else 0
 
-    def heard(self, broker_id: int, sequence: int) -> None:
+    def note_applied(self, broker_id: int, sequence: int) -> None:
         """Note that a follower has applied all changes up to ``sequence``."""
-        self._heard[broker_id] = sequence
+        self._applied[broker_id] = sequence
 
     def knew(self, broker_id: int, table: str, key: str) -> bool:
         """Whether a follower has had this reset or batch.
@@ -45,4 +45,4 @@ class SeenByFollower:
         made_at = self._made_at.get((table, key))
         if made_at is None:
             return table == RESETS
-        return made_at <= self._heard.get(broker_id, 0)
+        return made_at <= self._applied.get(broker_id, 0)

@@ -84,13 +84,13 @@ class Terms:
         if self._feed.stamps is not None:
             self._feed.stamps.forget()
 
-    def saw(self, term: int) -> None:
+    def note_term(self, term: int) -> None:
         """Note that another broker leads in this term."""
         self._highest = max(self._highest, term)
 
     def follows(self, term: int) -> None:
         """Note that the tables become a copy of those of a leader in this term."""
-        self.saw(term)
+        self.note_term(term)
         self.begun = NONE
 
     def _tables(self) -> Iterable[Versioned]:

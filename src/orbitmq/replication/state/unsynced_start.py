@@ -22,7 +22,7 @@ class UnsyncedStart:
         self._term = NONE
         self._is_over = False
 
-    def heard(self) -> None:
+    def note_synced(self) -> None:
         """Note that a peer has sent its whole tables: the broker no longer starts without having asked."""
         self._is_over = True
 

@@ -61,7 +61,7 @@ async def test_a_returning_master_has_what_changed_at_its_slave_while_it_was_tol
         make_topics(pair.slave)
         pair.master.become(Role.PRE_ONLINE)
         here, _ = connect(pair.master, pair.slave)
-        asking = asyncio.ensure_future(pair.master.exchange.ask(here))
+        asking = asyncio.ensure_future(pair.master.exchange.request_tables(here))
         await pair.sleep(0.01)
         assert not asking.done()
         change_the_last(pair.slave)

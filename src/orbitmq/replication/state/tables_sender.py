@@ -22,7 +22,7 @@ from orbitmq.runtime.seam import Clock
 # The delay between a change and its sending: a key that changes again within it is sent once.
 COLLECT_SECONDS = 0.05
 # How often to check whether a peer has taken the frames sent to it.
-LOOK_SECONDS = 0.02
+CHECK_SECONDS = 0.02
 # A follower silent for twice this long may lack changes that reach this broker's disk meanwhile.
 SILENT_SECONDS = 0.25
 
@@ -43,7 +43,7 @@ class SenderFacts(NamedTuple):
     anew: bool
 
 
-class Telling:
+class TablesSender:
     """The sending side of all links.
 
     Args:
@@ -80,16 +80,16 @@ class Telling:
         self._outbox = Outbox(feed)
         self.links: dict[PeerLink, SendingLink] = {}
         self._flushing: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         # set when frames are acknowledged, a link is closed, or whole tables are sent
-        self._heard = asyncio.Event()
+        self._progress = asyncio.Event()
 
     def stop(self) -> None:
         """Stop sending changes; tables are sent only when a peer asks for them."""
-        for timer in (self._flushing, self._looking):
+        for timer in (self._flushing, self._check_timer):
             if timer is not None:
                 timer.cancel()
-        self._flushing = self._looking = None
+        self._flushing = self._check_timer = None
 
     # -- links -------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Telling:
         again = any(link.broker_id == other.broker_id for other in self.links)
         if self._role.takes_messages and not link.is_master and not again:
             self._lagging.note(link.broker_id, self._feed.sequence)
-        self._heard.set()
+        self._progress.set()
 
     def acknowledged(self, link: PeerLink, payload: bytes) -> SendingLink | None:
         """Note an acknowledgement; returns the link's sending side if its peer has made all changes.
@@ -126,7 +126,7 @@ class Telling:
         sending = self.links.get(link)
         if sending is not None and not sending.acknowledged(decode_ack(payload)):
             raise LinkError("it acknowledges tables that were not sent")
-        self._heard.set()
+        self._progress.set()
         return None if sending is None or sending.waits else sending
 
     # -- changes -----------------------------------------------------------------------------------------
@@ -155,41 +155,41 @@ class Telling:
         for link, sending in self.followers.items():
             for payload in sending.frames(stamp.term, sequence, entries, anew=stamp.anew):
                 link.send(FrameKind.STATE, payload)
-        if self._looking is None:
-            self._look_later()
+        if self._check_timer is None:
+            self._check_later()
 
-    def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._look)
+    def _check_later(self) -> None:
+        self._check_timer = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._check_stuck)
 
-    def _look(self) -> None:
-        self._looking = None
-        if self._role.takes_messages and self._lagging.look(self.followers.items()):
-            self._look_later()
+    def _check_stuck(self) -> None:
+        self._check_timer = None
+        if self._role.takes_messages and self._lagging.note_stuck(self.followers.items()):
+            self._check_later()
 
     # -- whole tables --------------------------------------------------------------------------------------
 
     def begin(self, link: PeerLink) -> None:
         """Send a follower the whole tables, in the background; :meth:`push` waits for that."""
         self._lagging.begins(link.broker_id, self._feed.sequence)
-        self.tell(link, Why.FOLLOWS)
+        self.send_all(link, Why.FOLLOWS)
 
-    def tell(self, link: PeerLink, why: Why) -> None:
+    def send_all(self, link: PeerLink, why: Why) -> None:
         """Send a peer the whole tables, in the background."""
         sending = self.links.get(link)
         if sending is None:
             return
-        sending.telling += 1
+        sending.full_sends += 1
 
-        async def telling() -> None:
+        async def send() -> None:
             try:
-                await self._tell_everything(link, sending, why)
+                await self._send_all(link, sending, why)
             finally:
-                sending.telling -= 1
-                self._heard.set()
+                sending.full_sends -= 1
+                self._progress.set()
 
-        self._spawn(telling(), f"tables for {link.address}")
+        self._spawn(send(), f"tables for {link.address}")
 
-    async def _tell_everything(self, link: PeerLink, sending: SendingLink, why: Why) -> None:
+    async def _send_all(self, link: PeerLink, sending: SendingLink, why: Why) -> None:
         """Send the whole tables, not faster than the peer takes them."""
         # Send them one after the other: a key not sent between the first and the last frame counts as
         # missing.
@@ -201,17 +201,17 @@ class Telling:
                 entries.append(entry)
                 if len(entries) < MAX_ENTRIES:
                     continue
-                self._tell_part(link, sending, entries, why, begins=begins)
+                self._send_part(link, sending, entries, why, begins=begins)
                 entries, begins = [], False
                 await asyncio.sleep(0)
                 while self.links.get(link) is sending and not sending.has_room:
-                    await self._clock.sleep(LOOK_SECONDS)
+                    await self._clock.sleep(CHECK_SECONDS)
                 if self.links.get(link) is not sending:
                     return
             if self.links.get(link) is sending:
-                self._tell_part(link, sending, entries, why, begins=begins, ends=True)
+                self._send_part(link, sending, entries, why, begins=begins, ends=True)
 
-    def _tell_part(
+    def _send_part(
         self,
         link: PeerLink,
         sending: SendingLink,
@@ -240,7 +240,7 @@ class Telling:
         ):
             link.send(FrameKind.STATE, payload)
 
-    def tell_recorded(self, link: PeerLink) -> None:
+    def send_recorded(self, link: PeerLink) -> None:
         """Send users and rules to the master, which takes those that were changed later than its own."""
         sending = self.links.get(link)
         if sending is None:
@@ -255,13 +255,13 @@ class Telling:
         """See ``TableExchange``."""
         self.flush()
         while any(sending.waits for sending in self.followers.values()):
-            await self._clock.sleep(LOOK_SECONDS / 2)
+            await self._clock.sleep(CHECK_SECONDS / 2)
 
-    async def told_master(self) -> None:
+    async def master_has_changes(self) -> None:
         """See ``TableExchange``."""
-        while any(each.telling or each.is_owed for link, each in self.links.items() if link.is_master):
-            self._heard.clear()
-            await self._heard.wait()
+        while any(each.full_sends or each.is_owed for link, each in self.links.items() if link.is_master):
+            self._progress.clear()
+            await self._progress.wait()
 
     async def shared_with(self, broker_id: int) -> bool:
         """See ``TableExchange``."""
@@ -276,12 +276,12 @@ class Telling:
         """Return when a link's follower has all changes made by now; ``False``: the link is gone."""
         number: int | None = None
         while True:
-            if number is None and not sending.telling:
+            if number is None and not sending.full_sends:
                 # Changes sent over an older link are also in the whole tables that were sent at first.
                 number = sending.number
             if number is not None and sending.received >= number:
                 return True
-            self._heard.clear()
-            await self._heard.wait()
+            self._progress.clear()
+            await self._progress.wait()
             if self.links.get(link) is not sending:
                 return False
