@@ -572,9 +572,9 @@ def test_a_broker_without_others_gets_no_lease() -> None:
 def test_questions_and_promises_of_another_length_are_refused() -> None:
     assert read_question(question(7, 3)) == (7, 3)
     assert read_answer(answer(7)) == 7
-    with pytest.raises(LinkError, match="in 3 bytes"):
+    with pytest.raises(LinkError, match="has 3 bytes"):
         read_question(b"abc")
-    with pytest.raises(LinkError, match="in 3 bytes"):
+    with pytest.raises(LinkError, match="has 3 bytes"):
         read_answer(b"abc")
 
 
