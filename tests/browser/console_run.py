@@ -307,7 +307,7 @@ def drained(page: Page, base: str, path: str) -> None:
     page.get_by_label(re.compile("Type “.*” to confirm")).fill("broker-a")
     page.keyboard.press("Enter")
     expect(said).to_contain_text("The write permission of broker-a is taken")
-    expect(page.get_by_text("Nothing comes to broker-a")).to_be_visible(timeout=LIMIT_S * 1000)
+    expect(page.get_by_text("No messages arrive at broker-a any more")).to_be_visible(timeout=LIMIT_S * 1000)
     press(page, "Give the write permission back")
     expect(said).to_contain_text("The write permission of broker-a is given back")
 

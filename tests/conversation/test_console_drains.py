@@ -64,7 +64,7 @@ async def test_a_broker_is_drained_and_the_drain_is_undone(orbitmq_world: World)
         # A producer that names the queue can still send there, which restarts the ten seconds.
         await world.sleep(8)
         text = await browser.text(path)
-        assert "Wait until nothing came for 10 s" in text
+        assert "Wait until no message has arrived for 10 s" in text
         assert '<meta http-equiv="refresh"' in text
         await late.send(Message("t", b"late"), queue=MessageQueue("t", "broker-a", 0))
         await world.sleep(3)
@@ -72,8 +72,9 @@ async def test_a_broker_is_drained_and_the_drain_is_undone(orbitmq_world: World)
         await world.sleep(12)
         page = await browser.json(path)
         assert page["facts"]["writes"] == "no"
+        left = page["facts"]["unread"]
         assert page["sentence"] == (
-            f"Nothing comes to broker-a; {page['facts']['unread']} messages there are not read yet."
+            f"No messages arrive at broker-a any more; {left} messages there are not read yet."
         )
         text = await browser.text(path)
         assert '<meta http-equiv="refresh"' not in text
@@ -82,7 +83,8 @@ async def test_a_broker_is_drained_and_the_drain_is_undone(orbitmq_world: World)
         await admin.groups.move("g", (await admin.groups.plan_to_last("g", "t")).whole())
         await world.sleep(3)
         assert await told(browser, path) == (
-            "Nothing comes to broker-a, and no group has unread messages there: it can be stopped."
+            "No messages arrive at broker-a any more, and no group has unread messages there: "
+            "it can be stopped."
         )
         said = await browser.done("broker-drain-undo", {"broker": "broker-a"})
         assert said.startswith("The write permission of broker-a is given back, for ")
@@ -133,7 +135,7 @@ async def test_the_page_of_a_drain_says_what_it_does_not_know(
         await browser.text(path)
         await world.sleep(12)
         page = await browser.text(path)
-        assert "Nothing comes to broker-a: no send fails when it is stopped." in page
+        assert "No messages arrive at broker-a any more: no send will fail when it is stopped." in page
         assert "Which groups read it could not be found out in time." in page
     async with opened(world) as browser:
         assert f'href="{path}"' not in await browser.text(f"/brokers/{address}")

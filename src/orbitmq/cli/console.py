@@ -56,7 +56,7 @@ def console(
     """Serve the pages until Ctrl-C. The printed link works once, within 10 minutes.
 
     Args:
-        host: Address to listen on. Another one than this machine's own needs users and https.
+        host: Address to listen on. Any but a loopback address needs users and https.
         port: Port to listen on.
         write: Allow changes in the session of the link. By default the pages only read.
     """

@@ -86,7 +86,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "{name} 将得到 {source} 的以下位点。尚未修改。",
     ),
     "clone_new": (
-        "No broker knows the group {name}: it begins at these offsets when it is made.",
+        "No broker knows the group {name}: it will begin at these offsets once it is created.",
         "没有 Broker 拥有消费组 {name}：创建后将从这些位点开始。",
     ),
     "clone_online": (
@@ -103,23 +103,23 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "{name} 没有可写的主题，无法得知客户端能否发送。",
     ),
     "drain_waits": (
-        "Clients are told to send to other brokers than {name}. Wait until nothing came for {s} s.",
+        "Clients are being sent to other brokers than {name}. Wait until no message has arrived for {s} s.",
         "客户端已被告知不再向 {name} 发送。请等待 {s} 秒无消息到达。",
     ),
     "drain_quiet": (
-        "Nothing comes to {name}: no send fails when it is stopped.",
+        "No messages arrive at {name} any more: no send will fail when it is stopped.",
         "{name} 已无消息到达：停止它不会使发送失败。",
     ),
     "drain_unread": (
-        "Nothing comes to {name}; {n} messages there are not read yet.",
+        "No messages arrive at {name} any more; {n} messages there are not read yet.",
         "{name} 已无消息到达；仍有 {n} 条消息未读。",
     ),
     "drain_unread.1": (
-        "Nothing comes to {name}; 1 message there is not read yet.",
+        "No messages arrive at {name} any more; 1 message there is not read yet.",
         "{name} 已无消息到达；仍有 1 条消息未读。",
     ),
     "drain_done": (
-        "Nothing comes to {name}, and no group has unread messages there: it can be stopped.",
+        "No messages arrive at {name} any more, and no group has unread messages there: it can be stopped.",
         "{name} 已无消息到达，也没有未读消息：可以停止。",
     ),
     "readers_unknown": (
