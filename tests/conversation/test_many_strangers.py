@@ -13,7 +13,7 @@ from orbitmq.testing import SimulatedRuntime
 from orbitmq.transport import server as transport_server
 from orbitmq.transport.memory_return import MemoryReturn
 from orbitmq.transport.seats import MANY, Seats
-from orbitmq.transport.server import LOOKED_AT_ONCE, RemotingServer, ServerConnection
+from orbitmq.transport.server import CHECKED_AT_ONCE, RemotingServer, ServerConnection
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_frame
 
@@ -46,7 +46,7 @@ async def test_first_frames_that_do_not_end_are_closed_in_turns(
     turns = Turns(monkeypatch, ServerConnection, "end_half_frame")
     server = RemotingServer(runtime, answer)
     port = await server.start("127.0.0.1", 0)
-    count = 5 * LOOKED_AT_ONCE + 1
+    count = 5 * CHECKED_AT_ONCE + 1
     found = await strangers(runtime, port, count)
     frame = encode_frame(Command(10))
     for stranger in found:
@@ -56,7 +56,7 @@ async def test_first_frames_that_do_not_end_are_closed_in_turns(
     found[1].transport.abort()
     await asyncio.sleep(transport_server.FIRST_FRAME_SECONDS + 2)
     assert [stranger.ended for stranger in found] == [False, *[True] * (count - 1)]
-    assert (turns.total, turns.longest) == (count - 2, LOOKED_AT_ONCE)
+    assert (turns.total, turns.longest) == (count - 2, CHECKED_AT_ONCE)
     await server.stop()
 
 

@@ -17,7 +17,7 @@ import msgspec
 from orbitmq.auth import rules, users
 from orbitmq.broker.last_changes import MAX_NUMBER, NONE, LastChanges
 from orbitmq.broker.stamps import Age, Stamp, Stamps
-from orbitmq.runtime.listeners import tell
+from orbitmq.runtime.listeners import call_all
 from orbitmq.wire.bodies.topic import DataVersion
 from orbitmq.wire.errors import WireError
 
@@ -193,7 +193,7 @@ class ChangeFeed:
         self.sequence += 1
         if self.stamps is not None:
             self.stamps.changed(table, key)
-        tell(self._listeners, table, key, value)
+        call_all(self._listeners, table, key, value)
 
     def entry(self, sequence: int, table: str, key: str, value: object) -> FeedEntry:
         """The entry of a change, with the present version of its table."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from orbitmq.runtime.listeners import tell
+from orbitmq.runtime.listeners import call_all
 from orbitmq.store import MessageFilter
 from orbitmq.wire.bodies.group import SubscriptionGroupConfig
 from orbitmq.wire.bodies.pop import SetMessageRequestModeRequestBody
@@ -209,7 +209,7 @@ class Events:
         """
         listeners = self._listeners.get(type(event))
         if listeners:
-            tell(listeners, event)
+            call_all(listeners, event)
 
     # Arrivals have no event objects: they are too frequent, and held pulls wait for them.
 
@@ -231,4 +231,4 @@ class Events:
         if len(listeners) == 1:
             listeners[0](topic, queue_id, max_offset)
         else:
-            tell(listeners, topic, queue_id, max_offset)
+            call_all(listeners, topic, queue_id, max_offset)

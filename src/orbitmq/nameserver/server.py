@@ -15,9 +15,9 @@ from orbitmq.nameserver.access import NameServerAccess
 from orbitmq.nameserver.auditing import sights_of
 from orbitmq.nameserver.brokers import MinBrokerIdChange
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.grpc_hint import GrpcHint
 from orbitmq.nameserver.handlers import Answer, Handlers
 from orbitmq.nameserver.kv import KvConfig, KvError
-from orbitmq.nameserver.misled import MisledClients
 from orbitmq.nameserver.monitoring import NameServerMonitoring
 from orbitmq.nameserver.routes import RouteTable
 from orbitmq.runtime import Runtime
@@ -85,13 +85,13 @@ class NameServer:
             sights = sights_of(self._access, self.routes, self._kv, lambda: self.handlers.config)
             self._guard.audit = Audit(runtime, place, sights)
         self._sweeping = False
-        misled = MisledClients(runtime, self.routes)
+        hint = GrpcHint(runtime, self.routes)
         self._tls = self._config.tls.server(runtime, (runtime.host.name, "localhost", "127.0.0.1"))
         self._server = RemotingServer(
             runtime,
             self._handle,
             on_close=self._closed,
-            takers={HTTP2: misled.take_plain, TLS: misled.take_tls},
+            takers={HTTP2: hint.take_plain, TLS: hint.take_tls},
             seats=Seats(
                 self._config.max_connections,
                 self._config.max_connections_per_address,

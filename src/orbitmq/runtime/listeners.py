@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 log = logging.getLogger(__name__)
 
 
-def tell(listeners: Sequence[Callable[..., object]], *what: object) -> None:
+def call_all(listeners: Sequence[Callable[..., object]], *what: object) -> None:
     """Call each of ``listeners`` with ``what``.
 
     Raises:

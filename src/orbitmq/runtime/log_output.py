@@ -112,7 +112,7 @@ class LogWriter(logging.Handler):
             if not self._put(line):
                 self._refused += 1
             if self.dropped > self._told and self._lines.empty():
-                self._tell()
+                self._write_missing()
 
     def _put(self, line: logging.LogRecord) -> bool:
         try:
@@ -121,7 +121,7 @@ class LogWriter(logging.Handler):
             return False
         return True
 
-    def _tell(self) -> None:
+    def _write_missing(self) -> None:
         """Write how many lines are missing; if the disk refuses that line too, it is written later."""
         dropped = self.dropped
         text = "%d log lines are missing here: the disk was too slow for them, or refused them"

@@ -19,7 +19,7 @@ LIMIT_S = 10.5
 _begun = threading.Event()
 _numbers = itertools.count()
 _closing: dict[int, tuple[str, Callable[[], concurrent.futures.Future[Any] | None]]] = {}
-_telling: dict[int, Callable[[], object]] = {}
+_at_end: dict[int, Callable[[], object]] = {}
 
 
 def close_at_end(
@@ -37,11 +37,11 @@ def close_at_end(
     return lambda: _closing.pop(number, None)
 
 
-def tell_at_end(tell: Callable[[], object]) -> Callable[[], object]:
-    """Call ``tell`` when the program ends and all clients are closed; the returned function undoes that."""
+def call_at_end(call: Callable[[], object]) -> Callable[[], object]:
+    """Call ``call`` when the program ends and all clients are closed; the returned function undoes that."""
     number = next(_numbers)
-    _telling[number] = tell
-    return lambda: _telling.pop(number, None)
+    _at_end[number] = call
+    return lambda: _at_end.pop(number, None)
 
 
 def begun() -> bool:
@@ -70,9 +70,9 @@ def end() -> None:
         failure = None if future.cancelled() else future.exception()
         if failure is not None:
             log.warning("closing %s failed at the end of the program: %r", closing[future], failure)
-    while _telling:
-        _, tell = _telling.popitem()
-        tell()
+    while _at_end:
+        _, call = _at_end.popitem()
+        call()
 
 
 def _in_a_child_process() -> None:

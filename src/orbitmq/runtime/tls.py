@@ -71,7 +71,7 @@ def server_context(
         context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
     asked = []
 
-    def asked_for() -> str:
+    def given_password() -> str:
         # An empty password is given, too: without one OpenSSL asks for it on the terminal.
         asked.append(True)
         return password
@@ -82,7 +82,7 @@ def server_context(
         for file, content in zip(files, (certificate, key), strict=True):
             os.write(file, content)
         names = [f"/proc/self/fd/{file}" for file in files]
-        context.load_cert_chain(names[0], names[1], password=asked_for)
+        context.load_cert_chain(names[0], names[1], password=given_password)
     except ssl.SSLError as error:
         if not asked:
             raise

@@ -123,7 +123,7 @@ class Audit:
         await self._background.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await self._tell(self._counted())
+                await self._write_lines(self._counted())
 
     async def end_work(self) -> None:
         """Stop writing at once."""
@@ -167,7 +167,7 @@ class Audit:
             await self._after(who | seen, answer.code, answer.remark or "")
         else:
             after = {} if state is None else {"after": self._sights.state(command)}
-            await self._tell([{**who, **seen, **after, "verdict": MADE}])
+            await self._write_lines([{**who, **seen, **after, "verdict": MADE}])
         return answer
 
     async def _before(self, line: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ class Audit:
             self._waiting -= 1
 
     async def _after(self, line: dict[str, Any], answer: int, why: str) -> None:
-        await self._tell([{**line, "verdict": FAILED, "answer": int(answer), "why": text(why)}])
+        await self._write_lines([{**line, "verdict": FAILED, "answer": int(answer), "why": text(why)}])
 
     # -- refusals ----------------------------------------------------------------------------------------
 
@@ -205,12 +205,12 @@ class Audit:
         elif len(self._refused) < MAX_REFUSALS and len(self._background) < MAX_WAITING:
             # The count begins after the first refusal, which has its own line.
             self._refused[refusal] = 0
-            self._background.spawn(self._tell([self._line_of(refusal, 1)]), "write a refusal")
+            self._background.spawn(self._write_lines([self._line_of(refusal, 1)]), "write a refusal")
         else:
             self._others += 1
 
     async def _count(self) -> None:
-        await self._tell(self._counted())
+        await self._write_lines(self._counted())
 
     def _counted(self) -> list[dict[str, Any]]:
         """The lines for the period that ends: the counts of repeated kinds, and the count of other kinds."""
@@ -226,7 +226,7 @@ class Audit:
 
     # -- the file ----------------------------------------------------------------------------------------
 
-    async def _tell(self, entries: list[dict[str, Any]]) -> None:
+    async def _write_lines(self, entries: list[dict[str, Any]]) -> None:
         """Write lines about past events; if the disk refuses them, the server's log gets a warning."""
         if entries:
             try:

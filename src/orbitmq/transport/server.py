@@ -32,9 +32,9 @@ IDLE_CHECKS = 4
 # The longest time from the first byte of a connection to the end of its first frame, in which it is checked
 # five times.
 FIRST_FRAME_SECONDS = 10.0
-FIRST_FRAME_LOOKS = 5
+FIRST_FRAME_CHECKS = 5
 # How many connections are checked in one turn of the event loop: closing so many takes about 2 ms.
-LOOKED_AT_ONCE = 100
+CHECKED_AT_ONCE = 100
 
 ConnectionCallback: TypeAlias = Callable[["ServerConnection"], None]
 SendCallback: TypeAlias = Callable[["ServerConnection", Command], None]
@@ -255,8 +255,8 @@ class RemotingServer:
         self._watch = watch
         self._idle_task: asyncio.Task[None] | None = None
         # Connections whose first frame is not complete, and how many checks found it begun.
-        self._young: dict[ServerConnection, int] = {}
-        self._young_task: asyncio.Task[None] | None = None
+        self._unframed: dict[ServerConnection, int] = {}
+        self._unframed_task: asyncio.Task[None] | None = None
         self.tls = tls or ServerTls(runtime)
         self._entrance = Entrance(
             self.tls,
@@ -301,11 +301,11 @@ class RemotingServer:
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-        looking = [task for task in (self._idle_task, self._young_task) if task is not None]
-        self._idle_task = self._young_task = None
-        for task in looking:
+        checks = [task for task in (self._idle_task, self._unframed_task) if task is not None]
+        self._idle_task = self._unframed_task = None
+        for task in checks:
             task.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        await asyncio.gather(*checks, return_exceptions=True)
         if self._proxies is not None:
             self._proxies.close()
         self._entrance.close()
@@ -353,24 +353,24 @@ class RemotingServer:
             pause_s = self._watch.pause_s(connection.remote[0])
             if pause_s:
                 connection.rest(pause_s)
-        self._young[connection] = 0
-        if self._young_task is None and self._accepting:
-            self._young_task = asyncio.ensure_future(self._look_at_young())
+        self._unframed[connection] = 0
+        if self._unframed_task is None and self._accepting:
+            self._unframed_task = asyncio.ensure_future(self._check_first_frames())
         self._notify(self._on_open, connection)
 
-    async def _look_at_young(self) -> None:
+    async def _check_first_frames(self) -> None:
         """Close connections whose first frame takes too long. Connections without a byte are left to the
         idle check."""
-        while self._young:
-            await self._runtime.clock.sleep(FIRST_FRAME_SECONDS / FIRST_FRAME_LOOKS)
-            async for connection in in_slices(list(self._young), LOOKED_AT_ONCE):
+        while self._unframed:
+            await self._runtime.clock.sleep(FIRST_FRAME_SECONDS / FIRST_FRAME_CHECKS)
+            async for connection in in_slices(list(self._unframed), CHECKED_AT_ONCE):
                 if connection.framed:
-                    self._young.pop(connection, None)
-                elif connection.half_framed and connection in self._young:
-                    self._young[connection] += 1
-                    if self._young[connection] >= FIRST_FRAME_LOOKS:
+                    self._unframed.pop(connection, None)
+                elif connection.half_framed and connection in self._unframed:
+                    self._unframed[connection] += 1
+                    if self._unframed[connection] >= FIRST_FRAME_CHECKS:
                         connection.end_half_frame()
-        self._young_task = None
+        self._unframed_task = None
 
     def recheck(self, connection: ServerConnection, command: Command) -> None:
         """See :meth:`Watch.recheck`."""
@@ -388,7 +388,7 @@ class RemotingServer:
             return
         del self._connections[connection]
         self._seats.leave(connection.remote[0])
-        self._young.pop(connection, None)
+        self._unframed.pop(connection, None)
         self._notify(self._on_close, connection)
 
     def _notify(self, callback: ConnectionCallback | None, connection: ServerConnection) -> None:
@@ -403,7 +403,7 @@ class RemotingServer:
         """Close idle connections. Four checks in an idle period spare every message a look at the clock."""
         while True:
             await self._runtime.clock.sleep(self._idle_seconds / IDLE_CHECKS)
-            async for connection in in_slices(list(self._connections), LOOKED_AT_ONCE):
+            async for connection in in_slices(list(self._connections), CHECKED_AT_ONCE):
                 if connection.closed:
                     continue
                 if connection.active:

@@ -338,12 +338,12 @@ class Transactions(Component):
             self._write_marks()
         await self._halves.read_new()
         try:
-            await self._ask_due()
+            await self._check_due()
         finally:
             self._tell.flush()
         self._note_progress()
 
-    async def _ask_due(self) -> None:
+    async def _check_due(self) -> None:
         now = self._clock.now_ms()
         while due := self._halves.table.due(now, _ASK_SLICE):
             for at, half in enumerate(due):
@@ -352,7 +352,7 @@ class Transactions(Component):
                         self._halves.table.postpone(late, late.due_ms)
                     return
                 try:
-                    await self._look_at(half, now)
+                    await self._check_half(half, now)
                 except (RemotingError, OSError) as error:
                     if isinstance(error, RemotingError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
                         self._tell.warn(f"it cannot be checked: {error}", half.unique_id)
@@ -364,7 +364,7 @@ class Transactions(Component):
                     return
             await asyncio.sleep(0)
 
-    async def _look_at(self, half: Half, now: int) -> None:
+    async def _check_half(self, half: Half, now: int) -> None:
         if half not in self._halves.table:
             return
         if half.origin in self._halves.elsewhere:
@@ -388,7 +388,7 @@ class Transactions(Component):
         else:
             properties[property_names.TRANSACTION_CHECK_TIMES] = str(checks + 1)
             copy = self._renew(half, record, properties, now + config.transaction_check_interval_ms)
-            self._ask(copy, record, properties)
+            self._send_check(copy, record, properties)
 
     async def _discard(self, half: Half, record: Record, properties: Mapping[str, str], checks: int) -> None:
         topic = reserved.TRANS_CHECK_MAX_TIME_TOPIC
@@ -420,7 +420,7 @@ class Transactions(Component):
         self._unmarked.append(half.offset)
         return copy
 
-    def _ask(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
+    def _send_check(self, half: Half, record: Record, properties: Mapping[str, str]) -> None:
         group = properties.get(property_names.PRODUCER_GROUP, "")
         header = CheckTransactionStateRequest(
             topic=_HALF,

@@ -21,7 +21,7 @@ class _Watch:
 
     def __init__(self, unsent: Unsent) -> None:
         self._open = True
-        self._forget = program_end.tell_at_end(partial(_tell, weakref.ref(unsent)))
+        self._forget = program_end.call_at_end(partial(_tell, weakref.ref(unsent)))
         weakref.finalize(unsent, self._forget).atexit = False
 
     def end(self) -> bool:

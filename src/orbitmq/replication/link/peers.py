@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from orbitmq.replication.link.stream import FrameKind
-from orbitmq.runtime.listeners import tell
+from orbitmq.runtime.listeners import call_all
 
 
 class PeerLink(Protocol):
@@ -78,22 +78,22 @@ class Peers:
 
     def greeted(self, broker_id: int, address: str, log_end: int, term: int) -> None:
         """Report a broker that asks to follow this one; whether it may is not decided yet."""
-        tell(self._greetings, broker_id, address, log_end, term)
+        call_all(self._greetings, broker_id, address, log_end, term)
 
     def longer(self, broker_id: int, address: str) -> None:
         """Report a broker that asks to follow this one and has all of its log, and more."""
-        tell(self._longer, broker_id, address)
+        call_all(self._longer, broker_id, address)
 
     def opened(self, link: PeerLink) -> None:
         """Add a link that came up."""
         self._links += (link,)
-        tell(self._watchers, link, True)
+        call_all(self._watchers, link, True)
 
     def closed(self, link: PeerLink) -> None:
         """Remove a link that went down; a link that never came up is ignored."""
         if link in self._links:
             self._links = tuple(other for other in self._links if other is not link)
-            tell(self._watchers, link, False)
+            call_all(self._watchers, link, False)
 
     def received(self, link: PeerLink, kind: FrameKind, payload: bytes) -> None:
         """Pass on a frame that is not about the link itself; without a receiver it is ignored."""

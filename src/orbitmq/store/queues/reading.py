@@ -19,7 +19,7 @@ from orbitmq.store.queues.reput import TagsCodeOf
 logger = logging.getLogger(__name__)
 
 # The limit of damaged records that are logged, each once.
-MOST_TOLD = 100
+MAX_LOGGED = 100
 
 
 class Reader:
@@ -42,7 +42,7 @@ class Reader:
         self._record = RecordReader()
         self._mending = Mending(queues, log, appender, self._entry, codes)
         # The damage that was logged: slot and queue offset, or -1 and log offset.
-        self._told: set[tuple[int, int]] = set()
+        self._logged: set[tuple[int, int]] = set()
 
     def get(
         self,
@@ -78,7 +78,7 @@ class Reader:
             return GetResult(GetStatus.NO_MATCHED_MESSAGE, b"", 0, lookup.read_next, low, high)
         # The file is gone (cleaning) or the entry names no record: continue after it.
         broken = max(lookup.read_next, offset)
-        self._tell_broken(slot, broken)
+        self._log_broken(slot, broken)
         following = broken + 1
         return GetResult(GetStatus.MESSAGE_WAS_REMOVING, b"", 0, following, low, high)
 
@@ -89,34 +89,34 @@ class Reader:
         try:
             return self._mending.go_on(slot, offset)
         except OSError as error:
-            self._tell_damaged(
+            self._log_damaged(
                 (slot, offset), f"{self._queues.entry_place(slot, offset)} cannot be written anew ({error})"
             )
             return Mended.GOES_ON
 
-    def _tell_broken(self, slot: int, offset: int) -> None:
+    def _log_broken(self, slot: int, offset: int) -> None:
         """Log that the record of a queue offset cannot be read, unless cleaning has removed it."""
         entry = self._entry(slot, offset)
         place = -1 if entry is None else entry[0]
         if 0 <= place < self._log.first:
             return
         segment = self._log.segment(place) if place >= 0 else None
-        self._tell_damaged(
+        self._log_damaged(
             (slot, offset),
             f"{self._queues.entry_place(slot, offset)} says that the record is at {place} of the log, "
             + (f"where {segment.path} has another one" if segment is not None else "where no file is")
             + ", and the log has none for this entry: it is left out",
         )
 
-    def _tell_damaged(self, what: tuple[int, int], text: str) -> None:
+    def _log_damaged(self, what: tuple[int, int], text: str) -> None:
         """Log damage once for each record, since every read finds it, and up to a limit: a whole file may be
         damaged."""
-        if what in self._told or len(self._told) > MOST_TOLD:
+        if what in self._logged or len(self._logged) > MAX_LOGGED:
             return
-        self._told.add(what)
-        if len(self._told) > MOST_TOLD:
+        self._logged.add(what)
+        if len(self._logged) > MAX_LOGGED:
             logger.error(
-                "more than %d records are damaged: no more are logged until the next start", MOST_TOLD
+                "more than %d records are damaged: no more are logged until the next start", MAX_LOGGED
             )
             return
         logger.error("%s (docs/operations.md, Damaged files)", text)
@@ -203,7 +203,7 @@ class Reader:
         if not damaged and self._record.read_at(view, at, physical_offset, True) == table.BAD_CRC:
             segment = self._log.segment(physical_offset)
             path = segment.path if segment is not None else self._log.folder
-            self._tell_damaged(
+            self._log_damaged(
                 (-1, physical_offset),
                 f"{path}: the body of the record at {physical_offset} does not match its checksum: "
                 "it is left out",

@@ -124,7 +124,7 @@ class Opening:
         self._check_log(checkpoint)
         self._positions = self._named_positions(checkpoint)
         if not crashed:
-            self._tell_first_files_gone()
+            self._log_first_files_gone()
         lost = self._queues_lost(checkpoint) or self._queues_damaged(checkpoint)
         start = -1 if lost else self._load_positions(checkpoint)
         if start < 0:
@@ -175,7 +175,7 @@ class Opening:
             if start < safe and segment is not None and not segment.view()[:8].tobytes().strip(b"\0"):
                 logger.error("%s has no record, its messages are left out: %s", segment.path, WAY_OUT)
 
-    def _tell_first_files_gone(self) -> None:
+    def _log_first_files_gone(self) -> None:
         """Log that the oldest log files of a stopped broker were deleted, to make room or by mistake."""
         if self._positions is None:
             return

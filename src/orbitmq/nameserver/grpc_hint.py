@@ -23,7 +23,7 @@ log = logging.getLogger("orbitmq.nameserver")
 ALPN: Final = "h2"
 
 
-class MisledClients:
+class GrpcHint:
     """Answers gRPC clients on the name server's port."""
 
     def __init__(self, runtime: Runtime, routes: RouteTable) -> None:
@@ -91,12 +91,12 @@ class MisledClients:
 class _Encrypted(asyncio.BufferedProtocol):
     """A client with TLS; it is answered when its handshake is done."""
 
-    def __init__(self, misled: MisledClients) -> None:
-        self._misled = misled
+    def __init__(self, hint: GrpcHint) -> None:
+        self._hint = hint
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._misled.greet(transport)
+        self._hint.greet(transport)
 
 
 def _client(transport: asyncio.Transport) -> str:
