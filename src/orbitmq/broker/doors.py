@@ -179,7 +179,7 @@ class Doors:
             # Only after the guard's check: the client's signature covers the flags as they were sent.
             command.ext["sysFlag"] = str(int(command.ext["sysFlag"]) & kept_flags)
         if self.meter is not None:
-            self.meter.came(
+            self.meter.count(
                 connection, command, signed=self.guard.gate is not None and self._config.auth_mode != OBSERVE
             )
         audit = self.guard.audit
@@ -207,7 +207,7 @@ class Doors:
         self.meter = meter if meter.quotas else None
         for server in self.servers:
             for connection in server.connections:
-                meter.look(connection)
+                meter.mark_limited(connection)
 
     def _sending(self, connection: ServerConnection, command: Command) -> None:
         if self.meter is not None:
@@ -215,7 +215,7 @@ class Doors:
 
     def _opened(self, connection: ServerConnection) -> None:
         if self.meter is not None:
-            self.meter.look(connection)
+            self.meter.mark_limited(connection)
 
     def _closed(self, connection: ServerConnection) -> None:
         if self._on_closed is not None:

@@ -155,7 +155,7 @@ Reply: TypeAlias = Callable[[bytes], None]
 class CallListener(Protocol):
     """Receives the messages and the end of a call that has no task."""
 
-    def came(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         """Handle a message of the client. A CallError ends the call."""
         ...
 

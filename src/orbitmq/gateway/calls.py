@@ -100,7 +100,7 @@ class Calls:
             if call is not None:
                 call.arrived(event.data, ended=event.ended)
                 if call.listener is not None:
-                    self._tell(call)
+                    self._pass_messages(call)
                 elif call.direct is not None and call.handler is not None:
                     self._begin(call, call.direct, call.handler)
         elif isinstance(event, StreamOpened):
@@ -197,7 +197,7 @@ class Calls:
         except Exception as error:
             self._failed(call, error)
 
-    def _tell(self, call: StreamCall) -> None:
+    def _pass_messages(self, call: StreamCall) -> None:
         """Pass the received messages of a call to its listener."""
         try:
             while call.listener is not None:
@@ -206,7 +206,7 @@ class Calls:
                     if call.ended:
                         call.listener.ended()
                     return
-                call.listener.came(message)
+                call.listener.received(message)
         except CallError as error:
             self.end(call, error)
         except Exception as error:

@@ -47,7 +47,7 @@ class HeldMessages:
         """Add a delivery to a client; it is invisible for :data:`INVISIBLE_MS` from its pop on."""
         self._held.setdefault(client_id, {})[taken] = taken.pop_time_ms + INVISIBLE_MS
 
-    def came(self, client_id: str, several: Sequence[Taken], arrived: bool) -> None:
+    def deliveries_ended(self, client_id: str, several: Sequence[Taken], arrived: bool) -> None:
         """Handle the arrival or the loss of deliveries on their way; lost ones are redelivered at once."""
         held = self._held.get(client_id, {})
         for taken in several:

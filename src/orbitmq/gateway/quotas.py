@@ -44,7 +44,7 @@ class CallQuotas:
         own_s = self._meter.use([Key("address", host)], 0, 0, out=False) if self.limits(host) else 0.0
         return max(own_s, self._slowed(host))
 
-    def came(self, call: Call, caller: Caller, request: object) -> None:
+    def count(self, call: Call, caller: Caller, request: object) -> None:
         """Count a call that was not refused."""
         if not self._meter.quotas:
             return
@@ -54,16 +54,16 @@ class CallQuotas:
             for message in cast("schema.SendMessageRequest", request).messages:
                 sizes[message.topic.name] += len(message.body)
                 numbers[message.topic.name] += 1
-        self._count(call, self._who(caller), sizes.total(), numbers.total(), out=False)
+        self._count(call, self._keys_of(caller), sizes.total(), numbers.total(), out=False)
         for topic, number in numbers.items():
             self._count(call, [Key("topic", topic)], sizes[topic], number, out=False)
 
     def delivered(self, call: Call, caller: Caller, topic: str, size: int) -> None:
         """Count a message of ``size`` bytes that is delivered to a client."""
         if self._meter.quotas:
-            self._count(call, [*self._who(caller), Key("topic", topic)], size, 1, out=True)
+            self._count(call, [*self._keys_of(caller), Key("topic", topic)], size, 1, out=True)
 
-    def _who(self, caller: Caller) -> list[Key]:
+    def _keys_of(self, caller: Caller) -> list[Key]:
         found = [Key("address", host_of(caller.address))]
         if self._checked():
             found.append(Key("user", caller.user))

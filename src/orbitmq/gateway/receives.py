@@ -55,7 +55,7 @@ _SHARED_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Receive:
     """A ReceiveMessage request in the broker's terms.
 
     Attributes:
@@ -88,9 +88,9 @@ class _Taken:
 
 
 @lru_cache(maxsize=1000)
-def _shared(asked: _Asked) -> _Asked:
+def _shared(receive: _Receive) -> _Receive:
     """The shared copy of a request: receives with equal requests, such as a group's, keep one object."""
-    return asked
+    return receive
 
 
 class _Way(Protocol):
@@ -135,13 +135,13 @@ class _Awaited:
 class _Waiting:
     """The receive of a client that waits for its pop (see ``pop.service.PopClient``)."""
 
-    __slots__ = ("_receives", "_way", "asked", "who")
+    __slots__ = ("_receives", "_way", "receive", "who")
 
-    def __init__(self, receives: Receives, way: _Way, who: Caller, asked: _Asked) -> None:
+    def __init__(self, receives: Receives, way: _Way, who: Caller, receive: _Receive) -> None:
         self._receives = receives
         self._way = way
         self.who = who
-        self.asked = asked
+        self.receive = receive
 
     @property
     def gone(self) -> bool:
@@ -149,7 +149,7 @@ class _Waiting:
 
     def answer(self, popped: Popped) -> None:
         self._end()
-        self._receives.give(self._way, self.who, self.asked, popped)
+        self._receives.answer_with(self._way, self.who, self.receive, popped)
 
     def is_of(self, user: str) -> bool:
         """Whether the receive is a call of this user."""
@@ -183,7 +183,7 @@ class _Waiting:
     def stop(self) -> None:
         """End the call without messages."""
         self._receives.leave(self)
-        self.answer(self._receives.nothing(self.asked))
+        self.answer(self._receives.nothing(self.receive))
 
     def _end(self) -> None:
         self._receives.forget(self)
@@ -239,12 +239,12 @@ class Receives:
         """Answer with a status, the messages and the time of delivery, or wait for messages."""
         try:
             who = self._callers.of(call, request)
-            asked = self._asked(request)
-            if asked.renews:
+            receive = self._read_request(request)
+            if receive.renews:
                 who = self._clients.known(who).shared(who)
-            client = _Waiting(self, way, who, asked)
+            client = _Waiting(self, way, who, receive)
             wait_ms = 0 if self._stopping else _wait_ms(call.timeout_ms, request)
-            popped = self._pops.pop(asked.pop, wait_ms, client)
+            popped = self._pops.pop(receive.pop, wait_ms, client)
         except RefusalError as error:
             way.reply_framed(self.empty(refused(error)))
         except PopsFullError:
@@ -257,7 +257,7 @@ class Receives:
                 self._waiting[client] = None
                 client.wait()
             else:
-                self.give(way, who, asked, popped)
+                self.answer_with(way, who, receive, popped)
 
     def stop(self) -> None:
         """Answer the waiting calls; later calls do not wait."""
@@ -267,10 +267,10 @@ class Receives:
 
     # -- for waiting clients ---------------------------------------------------------------------------
 
-    def give(self, way: _Way, who: Caller, asked: _Asked, popped: Popped) -> None:
+    def answer_with(self, way: _Way, who: Caller, receive: _Receive, popped: Popped) -> None:
         """Answer with the popped messages, or with MESSAGE_NOT_FOUND."""
         if popped.count:
-            way.go_on(partial(self._deliver, who, asked, popped))
+            way.go_on(partial(self._deliver, who, receive, popped))
         else:
             way.reply_framed(self.empty(status(Code.MESSAGE_NOT_FOUND, "no new message")))
 
@@ -279,13 +279,13 @@ class Receives:
         first = new(schema.ReceiveMessageResponse, status=end).SerializeToString()
         return prefixed(first) + prefixed(self._now())
 
-    def nothing(self, asked: _Asked) -> Popped:
+    def nothing(self, receive: _Receive) -> Popped:
         """The outcome of a pop that found no message."""
-        return self._pops.nothing(asked.pop)
+        return self._pops.nothing(receive.pop)
 
     def recheck(self, client: _Waiting) -> None:
         """Raise RefusalError if the user of a waiting receive has lost the right to it."""
-        pop = client.asked.pop
+        pop = client.receive.pop
         queue = new(schema.MessageQueue, topic=new(schema.Resource, name=pop.topic))
         group = new(schema.Resource, name=pop.group)
         request = new(schema.ReceiveMessageRequest, group=group, message_queue=queue)
@@ -294,7 +294,7 @@ class Receives:
     def leave(self, client: _Waiting) -> None:
         """Drop the held pop of a receive that ends before it got messages."""
         self.forget(client)
-        self._pops.leave(client.asked.pop, client)
+        self._pops.leave(client.receive.pop, client)
 
     def forget(self, client: _Waiting) -> None:
         """Remove a receive from the waiting ones."""
@@ -302,7 +302,7 @@ class Receives:
 
     # -- what is wanted --------------------------------------------------------------------------------
 
-    def _asked(self, request: schema.ReceiveMessageRequest) -> _Asked:
+    def _read_request(self, request: schema.ReceiveMessageRequest) -> _Receive:
         topic = request.message_queue.topic
         name, group = topic_name(topic), group_name(request.group)
         if request.batch_size < 1:
@@ -325,44 +325,44 @@ class Receives:
             # Only FIFO groups use the attempt id; in other groups it would make equal requests differ.
             attempt_id=(request.attempt_id or None) if config.consume_message_orderly else None,
         )
-        asked = _Asked(
+        receive = _Receive(
             pop,
             new(schema.Message, topic=topic).SerializeToString(),
             request.auto_renew,
             tags_of(expression, kind),
             max(1, config.retry_max_times + 1),
         )
-        alike = pop.attempt_id is None and len(asked.topic) + len(expression) <= _SHARED_BYTES
-        return _shared(asked) if alike else asked
+        alike = pop.attempt_id is None and len(receive.topic) + len(expression) <= _SHARED_BYTES
+        return _shared(receive) if alike else receive
 
     # -- taking ----------------------------------------------------------------------------------------
 
-    async def _taken(self, who: Caller, asked: _Asked, popped: Popped) -> list[_Taken]:
+    async def _taken(self, who: Caller, receive: _Receive, popped: Popped) -> list[_Taken]:
         """The popped messages that match the filter; the others are acknowledged."""
-        pop, broker = asked.pop, self._config.broker_name
+        pop, broker = receive.pop, self._config.broker_name
         found = []
         for record in chain.from_iterable(map(iter_records, popped.body)):
             properties = decode_properties(record.properties)
             handle = receipts.of_record(record, properties, popped, pop.invisible_ms, broker)
             settled = handle.settled(pop.topic, pop.group)
             tries = _tries(record, popped, handle)
-            if asked.tags and properties.get(property_names.TAGS) not in asked.tags:
+            if receive.tags and properties.get(property_names.TAGS) not in receive.tags:
                 # The consume queue's filter let it pass: another tag with the same hash.
                 await self._end(partial(self._acknowledging.acknowledge, settled))
-            elif tries > asked.most_tries:
-                await self._give_up(who, settled, f"delivered {tries} times, limit {asked.most_tries}")
+            elif tries > receive.most_tries:
+                await self._give_up(who, settled, f"delivered {tries} times, limit {receive.most_tries}")
             else:
                 found.append(_Taken(record, properties, settled, handle.encode(), tries))
         return found
 
-    async def _content(self, who: Caller, asked: _Asked, taken: _Taken) -> schema.Message | None:
+    async def _content(self, who: Caller, receive: _Receive, taken: _Taken) -> schema.Message | None:
         """The message for the client; None for a body that cannot be decompressed: a dead letter then."""
         try:
             body = delivered.body_of(taken.record)
         except CompressionError as error:
             await self._give_up(who, taken.settled, str(error))
             return None
-        topic = parse(schema.Message, asked.topic).topic
+        topic = parse(schema.Message, receive.topic).topic
         return delivered.message_of(taken.record, taken.properties, body, topic, taken.handle, taken.tries)
 
     async def _give_up(self, who: Caller, settled: MessageReceipt, reason: str) -> None:
@@ -385,26 +385,26 @@ class Receives:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    async def _deliver(self, who: Caller, asked: _Asked, popped: Popped, call: Call) -> None:
+    async def _deliver(self, who: Caller, receive: _Receive, popped: Popped, call: Call) -> None:
         """Write the messages to the client; messages that cannot be written become visible at once."""
-        responses = self._responses(asked, popped)
+        responses = self._responses(receive, popped)
         if responses:
-            await self._deliver_plain(call, who, asked, popped, responses)
+            await self._deliver_plain(call, who, receive, popped, responses)
             return
-        messages = await self._taken(who, asked, popped)
+        messages = await self._taken(who, receive, popped)
         if not messages:
             await call.write_framed(self.empty(status(Code.MESSAGE_NOT_FOUND, "no new message")))
             return
-        if asked.renews:
-            self._keep(call, who, asked.pop, popped)
+        if receive.renews:
+            self._keep(call, who, receive.pop, popped)
         written = 0
         try:
             await call.write(new(schema.ReceiveMessageResponse, status=ok()).SerializeToString())
             for message in messages:
-                content = await self._content(who, asked, message)
+                content = await self._content(who, receive, message)
                 if content is not None:
                     data = new(schema.ReceiveMessageResponse, message=content).SerializeToString()
-                    self._quotas.delivered(call, who, asked.pop.topic, len(data))
+                    self._quotas.delivered(call, who, receive.pop.topic, len(data))
                     await call.write(data)
                 written += 1
             await call.write(self._now())
@@ -412,9 +412,9 @@ class Receives:
             for message in messages[written:]:
                 await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
-    def _responses(self, asked: _Asked, popped: Popped) -> list[bytes] | None:
+    def _responses(self, receive: _Receive, popped: Popped) -> list[bytes] | None:
         """The framed responses for the messages of a pop; None if one of the messages is unusual."""
-        pop, broker = asked.pop, self._config.broker_name
+        pop, broker = receive.pop, self._config.broker_name
         if pop.ordered or popped.order_counts:
             return None
         heads: dict[int, bytes] = {}
@@ -423,19 +423,19 @@ class Receives:
                 return None
             receipt = (start, popped.pop_time_ms, pop.invisible_ms, popped.revive_queue, kind, broker, queue)
             heads[int(queue)] = "".join(f"{word} " for word in receipt).encode()
-        tags = frozenset(tag.encode() for tag in asked.tags)
-        return self._plain.responses(popped.body, pop.topic.encode(), asked.topic, tags, heads)
+        tags = frozenset(tag.encode() for tag in receive.tags)
+        return self._plain.responses(popped.body, pop.topic.encode(), receive.topic, tags, heads)
 
     async def _deliver_plain(
-        self, call: Call, who: Caller, asked: _Asked, popped: Popped, responses: list[bytes]
+        self, call: Call, who: Caller, receive: _Receive, popped: Popped, responses: list[bytes]
     ) -> None:
         """Write responses, several at a time; messages that cannot be written become visible at once."""
-        if asked.renews:
-            self._keep(call, who, asked.pop, popped)
+        if receive.renews:
+            self._keep(call, who, receive.pop, popped)
         out, size, written = [self._head], 0, 0
         try:
             for number, response in enumerate(responses, start=1):
-                self._quotas.delivered(call, who, asked.pop.topic, len(response) - PREFIX_BYTES)
+                self._quotas.delivered(call, who, receive.pop.topic, len(response) - PREFIX_BYTES)
                 out.append(response)
                 size += len(response)
                 last = number == len(responses)
@@ -446,7 +446,7 @@ class Receives:
                     out, size, written = [], 0, number
         finally:
             if written < len(responses):
-                for message in (await self._taken(who, asked, popped))[written:]:
+                for message in (await self._taken(who, receive, popped))[written:]:
                     await self._end(partial(self._acknowledging.change, message.settled, AT_ONCE_MS))
 
     def _keep(self, call: Call, who: Caller, pop: PopRequest, popped: Popped) -> None:
@@ -461,7 +461,7 @@ class Receives:
             taken = Taken(topic, pop.group, int(queue), start, popped.pop_time_ms, in_order=pop.ordered)
             self._held.keep(who.client_id, taken)
             several.append(taken)
-        call.watch(partial(self._held.came, who.client_id, several))
+        call.watch(partial(self._held.deliveries_ended, who.client_id, several))
 
     def _now(self) -> bytes:
         now = timestamp(self._clock.now_ms())

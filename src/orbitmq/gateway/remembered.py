@@ -21,7 +21,7 @@ class Answer(Generic[V]):
     seconds: float
 
 
-Ask: TypeAlias = Callable[[], Coroutine[Any, Any, Answer[V]]]
+Load: TypeAlias = Callable[[], Coroutine[Any, Any, Answer[V]]]
 # How long an expired answer still serves while a new one is on its way.
 RENEWAL_SECONDS: Final = 2.0
 
@@ -38,11 +38,11 @@ class Remembered(Generic[V]):
         self._background = background
         self._most = most
         self._kept: dict[str, tuple[V, float]] = {}
-        self._asking: dict[str, asyncio.Task[V]] = {}
+        self._loading: dict[str, asyncio.Task[V]] = {}
         # The keys of requests under way whose old answers still serve.
         self._renewed: set[str] = set()
 
-    def at_hand(self, key: str, ask: Ask[V]) -> V | None:
+    def at_hand(self, key: str, load: Load[V]) -> V | None:
         """The kept answer; None if there is none, or it has expired and no renewal is under way.
 
         The first call within :data:`RENEWAL_SECONDS` after the expiry starts a renewal. Until the new answer
@@ -53,22 +53,22 @@ class Remembered(Generic[V]):
         if kept is None or (late >= RENEWAL_SECONDS and key not in self._renewed):
             return None
         if late >= 0:
-            self._question(key, ask)
+            self._shared_load(key, load)
             self._renewed.add(key)
         return kept[0]
 
-    async def get(self, key: str, ask: Ask[V]) -> V:
-        """The kept answer, or a new one from ``ask`` when it has expired."""
+    async def get(self, key: str, load: Load[V]) -> V:
+        """The kept answer, or a new one from ``load`` when it has expired."""
         kept = self._kept.get(key)
         if kept is not None and self._clock.monotonic() < kept[1]:
             return kept[0]
         # A caller that is cancelled does not cancel the request, which other callers share.
-        return await asyncio.shield(self._question(key, ask))
+        return await asyncio.shield(self._shared_load(key, load))
 
-    def _question(self, key: str, ask: Ask[V]) -> asyncio.Task[V]:
-        task = self._asking.get(key)
+    def _shared_load(self, key: str, load: Load[V]) -> asyncio.Task[V]:
+        task = self._loading.get(key)
         if task is None:
-            task = self._asking[key] = self._background.spawn(self._asked(key, ask), "question")
+            task = self._loading[key] = self._background.spawn(self._load(key, load), "question")
         return task
 
     def last(self, key: str) -> V | None:
@@ -76,11 +76,11 @@ class Remembered(Generic[V]):
         kept = self._kept.get(key)
         return None if kept is None else kept[0]
 
-    async def _asked(self, key: str, ask: Ask[V]) -> V:
+    async def _load(self, key: str, load: Load[V]) -> V:
         try:
-            answer = await ask()
+            answer = await load()
         finally:
-            del self._asking[key]
+            del self._loading[key]
             self._renewed.discard(key)
         self._kept.pop(key, None)
         if answer.seconds:

@@ -56,7 +56,7 @@ def _group(request: Any) -> Iterator[Asked]:
         yield group_asked(request.group.name, (SUB,))
 
 
-def _told(command: schema.TelemetryCommand | None) -> Iterator[Asked]:
+def _of_settings(command: schema.TelemetryCommand | None) -> Iterator[Asked]:
     """The rights of a Telemetry command. A producer gets the transaction checks of the topics it names."""
     if command is None or not command.HasField("settings"):
         return
@@ -78,7 +78,7 @@ _NEEDS: Final[Mapping[str, Needs]] = {
     "QueryAssignment": _consumed,
     "Heartbeat": _group,
     "NotifyClientTermination": _group,
-    "Telemetry": _told,
+    "Telemetry": _of_settings,
     "SendMessage": _sent,
     "ReceiveMessage": _received,
     "AckMessage": _consumed,
@@ -129,7 +129,7 @@ class Rights:
 
         try:
             shown = ShownIdentity(caller.keys, made, caller.certificate.user, caller.certificate.problem)
-            self._gate.check_call(shown, partial(self._asked, method, request), host_of(caller.address))
+            self._gate.check_call(shown, partial(self._rights_for, method, request), host_of(caller.address))
         except GateError as error:
             self._log.write(
                 logging.WARNING,
@@ -161,7 +161,7 @@ class Rights:
         """For how many seconds new connections from a host are not read because it signed wrongly."""
         return self._gate.slowing.left(host, self._clock.monotonic())
 
-    def _asked(self, method: str, request: object) -> Iterable[Asked] | None:
+    def _rights_for(self, method: str, request: object) -> Iterable[Asked] | None:
         needs = self._needs.get(method)
         return None if needs is None else needs(request)
 

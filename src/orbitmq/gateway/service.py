@@ -86,7 +86,7 @@ class RocketmqService:
         self.handlers = handlers
         self.streams = streams
         background.spawn(every(clock, LOOK_SECONDS, clients.look), "who is gone")
-        background.spawn(every(clock, LOOK_SECONDS, telemetry.tell_changes), "settings")
+        background.spawn(every(clock, LOOK_SECONDS, telemetry.send_changes), "settings")
         background.spawn(every(clock, RENEW_SECONDS, held.renew), "renewal")
 
     async def stop(self) -> None:
@@ -127,7 +127,7 @@ def service(host: Host) -> Service:
         lambda: config.requires_keys and config.auth_mode != OBSERVE,
         _never if rights is None else rights.pause_s,
     )
-    callers = Callers(clients.seen, check, quotas.came, _never if rights is None else rights.slow)
+    callers = Callers(clients.seen, check, quotas.count, _never if rights is None else rights.slow)
     _keep_what_clients_have(s.events, s.role, clients, held)
     topics = GrpcTopics(config, s.role, s.topics, s.metadata, s.registration, s.events)
     others = OtherBrokers(s.runtime, config, joined(config.broker_ip1, host.port))

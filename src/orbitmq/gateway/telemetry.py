@@ -37,7 +37,7 @@ _SHARED_BYTES: Final = 1024
 _TOO_MUCH: Final = "this connection's settings and answers are more than can be held; read them, send fewer"
 
 
-class _Told:
+class _ClientStream:
     """The stream of a client, and the settings that the client sent and got on it.
 
     The outbox exists only while commands wait in it or are being written, and after the stream's end.
@@ -61,9 +61,9 @@ class _Told:
 
     # -- as the listener of its call -------------------------------------------------------------------
 
-    def came(self, message: bytes) -> None:
+    def received(self, message: bytes) -> None:
         if self._outbox is None or not self._outbox.closed:
-            self._telemetry.came(self, message)
+            self._telemetry.received(self, message)
 
     def ended(self) -> None:
         self.close()
@@ -124,7 +124,7 @@ class _Told:
             self._call.keep(-len(self.sent))
             self.sent = None
 
-    def tell(self, answer: schema.Settings) -> None:
+    def send_settings(self, answer: schema.Settings) -> None:
         """Send settings to the client.
 
         Raises:
@@ -157,9 +157,9 @@ class Telemetry:
         self._log = LogLimiter(log)
         self.room = Room()
         # The streams of consumers, by group.
-        self._consumers: dict[str, dict[_Told, None]] = {}
+        self._consumers: dict[str, dict[_ClientStream, None]] = {}
         self._changed: dict[str, None] = {}
-        self._streams: dict[_Told, None] = {}
+        self._streams: dict[_ClientStream, None] = {}
         events.subscribe(GroupChanged, self._group_changed)
         events.subscribe(RightsChanged, self._rights_changed)
 
@@ -171,40 +171,40 @@ class Telemetry:
             call.go_on(partial(_refuse, error))
             return None
         call.metadata = NO_HEADERS
-        told = _Told(self, who, call)
-        self._streams[told] = None
-        return told
+        stream = _ClientStream(self, who, call)
+        self._streams[stream] = None
+        return stream
 
-    def lost(self, told: _Told) -> None:
+    def lost(self, stream: _ClientStream) -> None:
         """Forget a stream that has ended."""
-        del self._streams[told]
-        self._clients.ended(told.who.client_id, told)
-        self._join(told, "")
-        told.forget()
+        del self._streams[stream]
+        self._clients.ended(stream.who.client_id, stream)
+        self._join(stream, "")
+        stream.forget()
 
-    async def tell_changes(self) -> None:
+    async def send_changes(self) -> None:
         """Send the consumers of changed groups their settings again."""
         changed, self._changed = self._changed, {}
         for group in changed:
-            for number, told in enumerate(list(self._consumers.get(group, ()))):
+            for number, stream in enumerate(list(self._consumers.get(group, ()))):
                 if number % _SLICE == _SLICE - 1:
                     await asyncio.sleep(0)
-                if told.sent is None or told not in self._consumers.get(group, ()):
+                if stream.sent is None or stream not in self._consumers.get(group, ()):
                     continue
-                answer = self._answer(parse(schema.Settings, told.sent))
-                if _digest(answer) != told.digest:
+                answer = self._answer(parse(schema.Settings, stream.sent))
+                if _digest(answer) != stream.digest:
                     with suppress(CallError):  # no room: the client does not read its stream
-                        told.tell(answer)
+                        stream.send_settings(answer)
 
     # -- what clients send -----------------------------------------------------------------------------
 
-    def came(self, told: _Told, message: bytes) -> None:
+    def received(self, stream: _ClientStream, message: bytes) -> None:
         """Handle a command of a client. A refused command ends the stream."""
-        who = told.who
+        who = stream.who
         try:
-            self._take(told, parse(schema.TelemetryCommand, message))
+            self._take(stream, parse(schema.TelemetryCommand, message))
         except RefusalError as error:
-            told.answer(new(schema.TelemetryCommand, status=refused(error)))
+            stream.answer(new(schema.TelemetryCommand, status=refused(error)))
             self._log.write(
                 logging.WARNING,
                 "telemetry refused",
@@ -213,19 +213,19 @@ class Telemetry:
                 who.address,
                 error,
             )
-            told.close(CallError(of_grpc(error.code), error.message))
+            stream.close(CallError(of_grpc(error.code), error.message))
         except CallError as error:
-            told.close(error)
+            stream.close(error)
 
-    def _take(self, told: _Told, command: schema.TelemetryCommand) -> None:
-        self._callers.check(told.who, "Telemetry", command)
-        self._clients.seen(told.who.client_id)
+    def _take(self, stream: _ClientStream, command: schema.TelemetryCommand) -> None:
+        self._callers.check(stream.who, "Telemetry", command)
+        self._clients.seen(stream.who.client_id)
         if command.HasField("settings"):
-            self._settings(told, command.settings)
+            self._settings(stream, command.settings)
         else:
-            self._clients.answered(told.who.client_id, command)
+            self._clients.answered(stream.who.client_id, command)
 
-    def _settings(self, told: _Told, sent: schema.Settings) -> None:
+    def _settings(self, stream: _ClientStream, sent: schema.Settings) -> None:
         """Answer a client's settings at once, even if its topics or groups are refused.
 
         Without an answer some clients would wait for ever.
@@ -237,16 +237,16 @@ class Telemetry:
         kind = _kind(sent)
         if kind not in SERVED:
             raise not_served(kind)
-        who = told.who
+        who = stream.who
         try:
-            told.who = self._clients.opened(who, told).shared(who)
+            stream.who = self._clients.opened(who, stream).shared(who)
             self._note(who, kind, sent)
         except RemotingError as error:
             text = "gRPC client %s at %s: %s"
             self._log.write(logging.WARNING, "settings", text, who.client_id, who.address, error)
-        told.take(sent)
-        self._join(told, sent.subscription.group.name if sent.HasField("subscription") else "")
-        told.tell(self._answer(sent))
+        stream.take(sent)
+        self._join(stream, sent.subscription.group.name if sent.HasField("subscription") else "")
+        stream.send_settings(self._answer(sent))
 
     def _answer(self, sent: schema.Settings) -> schema.Settings:
         group = self._group(sent.subscription.group.name) if sent.HasField("subscription") else None
@@ -271,23 +271,23 @@ class Telemetry:
 
     # -- groups ----------------------------------------------------------------------------------------
 
-    def _join(self, told: _Told, group: str) -> None:
+    def _join(self, stream: _ClientStream, group: str) -> None:
         """Note the group of the stream's consumer; empty: no group."""
-        if told.group == group:
+        if stream.group == group:
             return
-        members = self._consumers.get(told.group, {})
-        members.pop(told, None)
+        members = self._consumers.get(stream.group, {})
+        members.pop(stream, None)
         if not members:
-            self._consumers.pop(told.group, None)
-        told.group = group
+            self._consumers.pop(stream.group, None)
+        stream.group = group
         if group:
-            self._consumers.setdefault(group, {})[told] = None
+            self._consumers.setdefault(group, {})[stream] = None
 
     def _rights_changed(self, event: RightsChanged) -> None:
         """End the streams of a user whose rights changed: clients open new streams, which are checked."""
-        for told in list(self._streams):
-            if told.who.user == event.user:
-                told.close()
+        for stream in list(self._streams):
+            if stream.who.user == event.user:
+                stream.close()
 
     def _group_changed(self, event: GroupChanged) -> None:
         if event.group in self._consumers:

@@ -46,7 +46,7 @@ class Meter:
         # For each metered connection, the user of its last checked request.
         self._users: dict[ServerConnection, str] = {}
 
-    def look(self, connection: ServerConnection) -> None:
+    def mark_limited(self, connection: ServerConnection) -> None:
         """Decide whether a quota limits this connection: before its first request, and after a change."""
         address = Key("address", connection.remote[0])
         limited = address in self.quotas
@@ -63,7 +63,7 @@ class Meter:
         """Forget a connection that has closed."""
         self._users.pop(connection, None)
 
-    def came(self, connection: ServerConnection, command: Command, *, signed: bool) -> None:
+    def count(self, connection: ServerConnection, command: Command, *, signed: bool) -> None:
         """Count a request that has arrived.
 
         Args:
