@@ -11,10 +11,11 @@ from typing import Final
 
 from orbitmq.errors import ValidationError
 
-# numbers of OpenSSL's X509_V_ERR_*, as the next three
-# TLS contexts that are kept for further connections: reading the authorities of a machine takes tens of
-# milliseconds. A process has an identity or two, each with the files of before and after a renewal.
+# The most TLS contexts that are kept for further connections: reading the machine's certificate authorities
+# takes tens of milliseconds. A process has one or two identities, each with its files before and after a
+# renewal.
 MOST_KEPT: Final = 16
+# Numbers of OpenSSL's X509_V_ERR_*, as are the next three.
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 _NOT_YET: Final = 9
 _EXPIRED: Final = 10
