@@ -154,6 +154,8 @@ async def test_users_of_the_cluster_log_in_and_the_brokers_decide(orbitmq_world:
         assert (await log_in(browser, "app", "app-secret-1")).status_code == 303
         refused = await browser.send("topic-save", {"topic": "t", "queues": "1", "permission": "read"})
         assert (refused.status_code, "does not permit" in refused.text) == (400, True)
+        assert "The only broker refuses to show its status to this user." in await browser.text("/")
+        assert [one["state"] for one in (await browser.json("/brokers"))["brokers"]] == ["refuses"]
         browser.http.cookies.clear()
         assert (await log_in(browser, "root", "root-secret-1")).status_code == 303
         assert "Topic t is saved" in await browser.done(

@@ -11,7 +11,7 @@ from orbitmq.console.asking import Sight, names, optional
 from orbitmq.console.clients import CLIENTS_S, COLUMNS, rows_of
 from orbitmq.console.history import History
 from orbitmq.console.model import Column, Facts, Field, Form, Link, Page, Row, Table, path_of, said
-from orbitmq.console.overview import broker_row, broker_rows, columns_of
+from orbitmq.console.overview import broker_row, broker_rows, columns_of, no_status
 from orbitmq.console.rights import ADMIN
 from orbitmq.console.risks import RISKY_SETTINGS, setting_risk, typing_field
 from orbitmq.durations import instant
@@ -110,7 +110,7 @@ def _replica(one: BrokerState) -> Row:
         "address": one.broker.address,
         "id": one.broker.broker_id,
         "role": one.role,
-        "sync": "silent" if one.problem else sync,
+        "sync": no_status(one) or sync,
         "behind": one.lag_bytes,
         "behind_for": one.lag,
         "log_end": one.log_end,

@@ -63,6 +63,7 @@ TONES: Final[Mapping[str, str]] = {
     "nothing returned": "warn",
     "ROLLBACK_MESSAGE": "warn",
     "silent": "bad",
+    "refuses": "bad",
     "disk_full": "bad",
     "late": "bad",
     "failed": "bad",

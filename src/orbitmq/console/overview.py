@@ -94,12 +94,15 @@ def health(
         whole: whether all lags are known.
     """
     silent = [one for one in known if one.problem]
+    refusing = [one for one in silent if one.refuses]
     masters = {one.broker.name for one in known if one.broker.is_master}
     lost = sorted({one.broker.name for one in known} - masters)
     full = [one for one in known if (one.disk_used or 0) >= DISK_FULL]
     late = [one for one in known if one.in_sync is False]
     if not known:
         return said("health_none", "bad")
+    if refusing and refusing == silent:
+        return said("health_refuses", "bad", refusing=len(refusing), all=len(known))
     if silent:
         return said("health_silent", "bad", silent=len(silent), all=len(known))
     if lost:
@@ -137,18 +140,23 @@ def broker_rows(
     return rows
 
 
+def no_status(one: BrokerState) -> str:
+    """The word for a broker whose status is missing; empty if the status is known."""
+    if not one.problem:
+        return ""
+    return "refuses" if one.refuses else "silent"
+
+
 def broker_row(one: BrokerState, status: Status, outlook: Outlook) -> Row:
     """The row of a broker in the table of all brokers."""
     full = (one.disk_used or 0) >= DISK_FULL
-    state = (
-        "silent" if one.problem else "disk_full" if full else "not_in_sync" if one.in_sync is False else "ok"
-    )
+    fault = "disk_full" if full else "not_in_sync" if one.in_sync is False else "ok"
     return {
         "name": one.broker.name,
         "address": one.broker.address,
         "id": one.broker.broker_id,
         "cluster": one.broker.cluster,
-        "state": state,
+        "state": no_status(one) or fault,
         "role": one.role,
         "in_rate": rate(status.get("putTps", "")),
         "out_rate": rate(status.get("getTransferredTps", status.get("getTransferedTps", ""))),

@@ -12,6 +12,14 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "{all} 个 Broker 中有 {silent} 个无应答。",
     ),
     "health_silent.1": ("The only broker does not answer.", "唯一的 Broker 无应答。"),
+    "health_refuses": (
+        "{refusing} of {all} brokers refuse to show their status to this user.",
+        "{all} 个 Broker 中有 {refusing} 个拒绝该用户查看状态。",
+    ),
+    "health_refuses.1": (
+        "The only broker refuses to show its status to this user.",
+        "唯一的 Broker 拒绝该用户查看状态。",
+    ),
     "health_lost": ("No master of {names} is online.", "{names} 没有在线的主节点。"),
     "health_full": ("The disk of {name} is {share} full.", "{name} 的磁盘已用 {share}。"),
     "health_late": (

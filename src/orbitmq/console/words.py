@@ -101,6 +101,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     # -- states
     "state.ok": ("OK", "正常"),
     "state.silent": ("no answer", "无应答"),
+    "state.refuses": ("refuses", "拒绝查询"),
     "state.disk_full": ("disk nearly full", "磁盘将满"),
     "state.in_sync": ("in sync", "已同步"),
     "state.not_in_sync": ("not in sync", "未同步"),
