@@ -14,11 +14,11 @@ PAGE = ROOT / "docs" / "log-events.md"
 HEAD = """\
 # Log events
 
-What a name server or a broker warns of. Each line of its log that is a warning or an error has the name of
-its event, in brackets behind the logger's or, in JSON, as `event`. Names stay when texts are worded anew.
-How lines look and where they go: [logging](logging.md#servers).
+The warnings and errors of name servers and brokers. Each such line of the log has the name of its event, in
+brackets behind the name of the logger or, in JSON, as `event`. Names stay when texts are reworded.
+[Logging](logging.md#servers) shows how lines look and where they are written.
 
-This page is made of `src/orbitmq/log_events.toml` by `python scripts/log_events_page.py`.
+This page is generated from `src/orbitmq/log_events.toml` by `python scripts/log_events_page.py`.
 
 | event | why | what to do |
 |---|---|---|
