@@ -324,8 +324,8 @@ async def test_the_fast_path_answers_pulls_of_a_slave(broker: Broker, peer: Brok
 @pytest.mark.behaviour("SS-06")
 @pytest.mark.orbitmq(replicas=2)
 async def test_a_pull_waits_at_a_slave_and_its_answer_names_the_master(orbitmq_world: World) -> None:
-    """RocketMQ's slave answers at once only in a container. Outside of one, a client whose route still gives the
-    slave id 0, because it acted for its master, would pull in a loop.
+    """RocketMQ's slave answers at once only in a container. Outside of one, a client whose route still gives
+    the slave id 0, because it acted for its master, would pull in a loop.
     """
     world = orbitmq_world
     async with world.producer() as producer, BrokerPeer(world.runtime, slave_address(world)) as peer:
