@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orbitmq import _speed as _speed  # first, as it decides how all other modules are imported
+from orbitmq import _speed as _speed  # first, because it decides how all other modules are imported
 from orbitmq._lazy import lazy as _lazy
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ NOT_ALL = "not all brokers answered"
 
 
 def lacking(code: int, text: str, brokers: Sequence[BrokerInfo]) -> BrokerError:
-    """The error for what none of ``brokers`` has: the text alone, as it is the answer of all of them."""
+    """The error for what none of ``brokers`` has: the text alone, because it is the answer of all of them."""
     error = BrokerError(code, text, brokers[0].address)
     error.args = (text,)
     return error

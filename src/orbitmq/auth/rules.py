@@ -210,7 +210,7 @@ class Acl:
         )
 
     def without(self, kind: PolicyType, resource: Resource) -> Acl | None:
-        """The rules without those of one type about this resource; ``None`` if none is left."""
+        """These rules without the ones of type ``kind`` for ``resource``; ``None`` if no rule is left."""
         left = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: left}
         kept = {each: entries for each, entries in policies.items() if entries}

@@ -63,7 +63,7 @@ class _NameServer:
     Attributes:
         done: the number of the last change of topics that it has.
         changed: topics with changes that it does not have, oldest change first.
-        whole: whether it must get all topics, as it may have none, or others.
+        whole: whether it must get all topics, because it may have none, or others.
         lacks_acting: whether it does not show a slave in its master's place (supportActingMaster).
         removes_missing: whether it forgets the topics that a registration does not name.
     """

@@ -23,7 +23,7 @@ QUIET_S: Final = 10.0
 REFRESH_S: Final = 3
 # How much of the page's deadline may be spent on requests about the groups, of which there may be thousands.
 READERS_S: Final = 1.2
-# The most brokers whose arrivals are remembered.
+# The most brokers for which the time of the last new message is kept.
 MOST_BROKERS: Final = 200
 ARRIVED: Final = "msgPutTotalTodayNow"
 READERS: Final = (

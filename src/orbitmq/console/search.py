@@ -82,7 +82,8 @@ class Search:
         self._read = 0
 
     def stopped(self) -> str:
-        """The cursor from which a stopped search continues: before its messages, as no page has shown them.
+        """The cursor from which a stopped search continues. It lies before the messages that the
+        search found, because no page has shown them.
 
         It is empty if the topic has too many queues for a cursor, or no queue was read.
         """

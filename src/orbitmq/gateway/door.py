@@ -243,7 +243,7 @@ class GrpcDoor(Component):
         self._log.write(logging.WARNING, kind, "disconnecting the gRPC client %s: %s", client, text)
 
     def _missing(self, transport: asyncio.Transport, error: ImportError, *, tls: bool) -> None:
-        """Refuse a client as the modules for gRPC are missing: a log line, and a GOAWAY with the reason."""
+        """Refuse a client because gRPC modules are missing: log it, and send a GOAWAY with the reason."""
         if is_missing(error):
             text = f"gRPC needs {error.name}, which is not installed here: {INSTALL}"
         else:

@@ -318,7 +318,7 @@ class HeaderReader:
         self.at = start + length
         if not packed:
             return bytes(buf[start : start + length])
-        # Large enough, as the shortest code has five bits.
+        # Large enough, because the shortest code has five bits.
         out = bytearray(length * 8 // 5 + 1)
         used = _unpack(buf, start, start + length, out)
         if used < 0:

@@ -186,7 +186,7 @@ class PlainDoor:
 
 
 def _kept(calls: PlainCalls, error: Exception | None) -> PlainCalls:
-    """The acknowledgements; an error replaces their answers, as the disk may have lost them."""
+    """The acknowledgements; an error replaces their answers, because the disk may have lost them."""
     if error is not None:
         calls.answers = [prefixed(not_kept(answer[PREFIX_BYTES:], error)) for answer in calls.answers]
     return calls

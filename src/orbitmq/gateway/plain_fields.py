@@ -59,7 +59,7 @@ class PlainFields:
         return -1
 
     def _tag(self, buf: Readable, end: int) -> int:
-        """Read a field's tag (number and type); -1 if it is longer than two bytes, as no known field's is."""
+        """Read a field's tag (number and type); -1 if it is longer than two bytes: no known tag is."""
         start = self.at
         tag = self._varint(buf, end)
         return tag if self.at - start <= 2 else -1

@@ -59,7 +59,7 @@ class Shared:
         self.deadlines: Deadlines[StreamCall] = Deadlines(StreamCall.expire)
         self._quiet: asyncio.Future[None] | None = None
         self.receiving = memoryview(bytearray(64 * 1024))
-        # A dict, as its order is the same in every run of a simulation; a set's is not.
+        # A dict, because its order is the same in every run of a simulation; a set's is not.
         self.connections: dict[GrpcConnection, None] = {}
 
     def done(self) -> None:

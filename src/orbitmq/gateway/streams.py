@@ -75,7 +75,7 @@ class StreamCall:
         ended: whether the client has ended its side of the stream.
         answered: whether the headers of the answer have been sent.
         counts: whether the call counts as under way; False if its task does instead, or it was refused.
-        waits: whether a stopping broker waits for the call, as it has no task.
+        waits: whether a stopping broker waits for the call, because it has no task.
         direct: does the call without a task when its only message has come; None if that is not awaited.
         handler: does the call with a task if ``direct`` does not.
         listener: gets the call's messages; None if the call has a task, or only one message.

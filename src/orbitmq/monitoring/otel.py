@@ -171,7 +171,7 @@ class _Lines:
             log.info("metrics: %s", line)
 
     def flush(self) -> None:
-        """Do nothing, as no line is buffered."""
+        """Do nothing, because no line is buffered."""
 
 
 class _Heard(logging.Handler):

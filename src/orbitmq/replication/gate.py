@@ -93,7 +93,7 @@ class ReplicaGate(Component):
         return self._config.slave_timeout_ms
 
     def request_safe(self, offset: int) -> None:
-        """Do nothing: replicas are sent new bytes at once, even if no caller waits."""
+        """Do nothing: new bytes go to the replicas at once, even if no caller waits for ``offset``."""
 
     def tick(self, now: float) -> None:
         self._replicas.judge(now)

@@ -165,7 +165,7 @@ def _line(record: logging.LogRecord, text: str) -> logging.LogRecord:
 
 
 class _NoLock:
-    """Does nothing, as there is no lock: only the thread writes, and the end of the process must not wait."""
+    """Does nothing, as only one thread writes, without a lock, and the end of the process must not wait."""
 
     def acquire(self) -> None:
         """Do nothing: there is no lock to wait for."""

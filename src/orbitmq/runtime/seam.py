@@ -249,8 +249,8 @@ class Threads(Protocol):
     def sync(self, segments: Sequence[Segment], done: Callable[[BaseException | None], object]) -> None:
         """Bring files to the device off the event loop (``Segment.sync``), then call ``done(error)`` on it.
 
-        Every durable message takes this way, as it has fewer hand-overs than :meth:`run`. The segments must
-        stay open until then.
+        Every durable message takes this way, because it has fewer hand-overs than :meth:`run`. The segments
+        must stay open until ``done`` is called.
 
         Raises:
             OSError: a segment is closed; ``done`` is not called.

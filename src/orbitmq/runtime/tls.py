@@ -216,7 +216,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self.close()
 
     def broken(self, error: ssl.SSLError) -> None:
-        """Handle received bytes that cannot be decrypted."""
+        """Close the connection because received bytes cannot be decrypted."""
         self.error = error
         self._failed("TLS that cannot be read", error.reason or str(error))
 

@@ -86,7 +86,7 @@ class TlsRecords:
         self._buffer_updated = buffer_updated
 
     def end(self) -> None:
-        """Release everything, as the transport has ended."""
+        """Release everything, because the transport has ended."""
         self.open = False
         self._owner = self._send = self._get_buffer = self._buffer_updated = None
         self._is_closing = _is_closing

@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drained: asyncio.Future[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_at = NEVER
-        # A dict, as its order is the same in every run of a simulation; a set's is not.
+        # A dict, because its order is the same in every run of a simulation; a set's is not.
         self._tasks: dict[asyncio.Future[Answer], None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self.closed = False
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self.handle_with(handle, command)
 
     def handle_with(self, handle: Handler, command: Command) -> None:
-        """Call this handler with a request, and send its answer."""
+        """Call a handler with a request, and send the response that it returns or awaits."""
         try:
             result = handle(self, command)
         except Exception as error:

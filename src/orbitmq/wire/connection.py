@@ -328,7 +328,7 @@ class RemotingConnection(Generic[W]):
         return [(opaque, pending.pop(opaque)[0]) for opaque in overdue]
 
     def abandoned(self) -> list[W]:
-        """Remove all requests, as the connection has ended or its driver gives up; returns their waiters."""
+        """Remove all requests: the connection has ended, or its driver gives up. Returns their waiters."""
         pending, self._pending = self._pending or {}, None
         return [waiter for waiter, _ in pending.values()]
 

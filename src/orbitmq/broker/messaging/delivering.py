@@ -1,6 +1,6 @@
 """Shared parts of services that deliver: delay levels, timers, half messages, redeliveries of pop.
 
-Each service has its own loop, as each decides differently which messages are due. They share the list of
+Each service has its own loop, because each decides differently which messages are due. They share the list of
 messages handed to the sink, the pauses after refusals and for a slow disk, and the choice of a message's
 topic and queue.
 """

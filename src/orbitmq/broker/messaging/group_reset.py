@@ -168,7 +168,7 @@ class GroupReset:
 
 
 def _reset_body(table: dict[MessageQueue, int], language: int) -> bytes:
-    """The body with the new offsets; for C++ clients a list, as their JSON has no objects as keys."""
+    """The body with the new offsets; for C++ clients a list, because their JSON has no objects as keys."""
     if language != Language.CPP:
         return ResetOffsetBody(offset_table=table).encode()
     listed = [

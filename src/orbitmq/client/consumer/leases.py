@@ -31,7 +31,7 @@ log = logging.getLogger("orbitmq.client")
 FIRST_RETRY_LEVEL = 3
 DEAD_LETTER_LEVEL = -1
 RENEW_EVERY_S = 0.5
-"""Interval between checks for leases that need renewal."""
+"""Seconds between two checks for leases that have to be renewed."""
 MOST_PER_REQUEST = 256
 """Most acknowledgements in one request."""
 AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
@@ -202,7 +202,7 @@ class Leases:
             self._loop = None
 
     async def _done(self, broker_name: str, leases: Sequence[Lease]) -> None:
-        """Acknowledge, with retries until the broker answers or every invisible time is over."""
+        """Acknowledge leases; retry until the broker answers or the invisible time of every lease is over."""
         backoff = Backoff(0.1, 2.0, self._client.runtime.random)
         failures = 0
         last = max(lease.expires for lease in leases)

@@ -187,7 +187,7 @@ class FollowerLink(asyncio.BufferedProtocol, ABC):
             self._mistake(error)
 
     def _mistake(self, error: Exception) -> None:
-        """Handle a bug in the handling of frames: log it and end the link, as the order of frames is
+        """Handle a bug in the handling of frames: log it and end the link, because the order of frames is
         broken."""
         log.exception("link to %s", self.address)
         self.end(LinkError(f"what it sent could not be taken: {error!r}"))

@@ -170,7 +170,7 @@ class HaClient(Component):
                 pass
 
     async def _until_named(self) -> None:
-        """Wait for a master to follow; warn if there never was one, as the slave's name may be wrong."""
+        """Wait for a master to follow; warn if there never was one, because the slave's name may be wrong."""
         if not self._alone:
             with suppress(TimeoutError):
                 async with asyncio.timeout(NAMED_SECONDS):

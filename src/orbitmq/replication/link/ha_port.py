@@ -310,7 +310,7 @@ class HaConnection(asyncio.Protocol):
             self.cut_off(str(error))
             return
         except Exception as error:
-            # A bug: log it and close the connection, as the order of frames is broken.
+            # A bug: log it and close the connection, because the order of frames is broken.
             log.exception("link from %s", self.address)
             self.cut_off(f"what it sent could not be taken: {error!r}")
             return

@@ -34,8 +34,8 @@ class Inquiry:
         """The master's HA port and protocols (906); all empty when it does not support the request (4.x).
 
         Raises:
-            LinkError: the master is starting or stopping. That is an error, as an empty answer would make
-                this broker follow it over a classic link.
+            LinkError: the master is starting or stopping. That is an error, because an empty answer would
+                make this broker follow it over a classic link.
         """
         answer = await self._client.request(self.address, ExchangeBrokerHaInfoRequest().command(), TIMEOUT_MS)
         if answer.code in _NOT_NOW:

@@ -257,8 +257,8 @@ def copies_back(master: Hello, common: int, has: int, begin: int, end: int) -> b
     """Whether a master whose log ends at ``has`` copies this broker's records from ``common`` to ``end``.
 
     It does so before it serves, and only if this log is longer. A master that has led since and stored other
-    messages after the common part keeps them, as they may be acknowledged. A serving master whose log is the
-    beginning of this one goes back to pre-online: it came back alone, without its last messages.
+    messages after the common part keeps them, because they may be acknowledged. A serving master whose log is
+    the beginning of this one goes back to pre-online: it came back alone, without its last messages.
     """
     if has >= end:
         return False

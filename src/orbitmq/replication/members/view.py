@@ -25,7 +25,7 @@ class Move(Enum):
         STEP_DOWN: an acting master becomes a slave.
         FENCE: a master stops the work that a slave may be doing now, and still takes messages.
         LEAD: a fenced master takes that work up again.
-        PRE_ONLINE: a fenced master goes through pre-online first, as a slave may have acted for it (PO-16).
+        PRE_ONLINE: a fenced master goes through pre-online first: a slave may have acted for it (PO-16).
         PROBE: find out whether the ports of the lost master, and of slaves that acted for it, refuse
             connections.
         ASK: ask the living master over the link whether this broker may take over.

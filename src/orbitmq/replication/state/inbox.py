@@ -99,7 +99,8 @@ class Inbox:
         """The actions that are possible now that the log goes up to ``log_end``; in order, each only once.
 
         Of several changes of a key only the last is made: when the log has come to a topic's first messages,
-        the deletion of an earlier topic of that name must not be made any more, as it would delete them too.
+        the deletion of an earlier topic of that name must not be made any more, because it would delete these
+        messages, too.
         """
         found: list[Action] = []
         waiting = self._waiting

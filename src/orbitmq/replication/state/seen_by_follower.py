@@ -39,8 +39,8 @@ class SeenByFollower:
     def knew(self, broker_id: int, table: str, key: str) -> bool:
         """Whether a follower has had this reset or batch.
 
-        Notes do not outlive a run. Resets of an earlier run count as received, as they were sent within 0.2
-        s; batches of an earlier run do not.
+        Notes do not outlive a run. Resets of an earlier run count as received, because they were sent within
+        0.2 s; batches of an earlier run do not.
         """
         made_at = self._made_at.get((table, key))
         if made_at is None:

@@ -110,7 +110,7 @@ class Conversation:
             raise UnreachableError(str(error)) from error
 
     def send(self, commands: Sequence[Command]) -> list[int]:
-        """Send requests without waiting; returns the numbers of their answers."""
+        """Send requests without waiting for the answers; returns the numbers that the answers will have."""
         numbers = [self._connection.submit(command) for command in commands]
         self._on_their_way += len(numbers)
         self._turn(0.0)

@@ -366,7 +366,7 @@ class Positions:
         return Offsets(table)
 
     def unknown_firsts(self, start: Offsets, end: Offsets) -> Mapping[MessageQueue, int]:
-        """The first offsets of queues for which neither ``start`` nor ``end`` has a begin.
+        """The brokers' first offsets of the queues for which neither ``start`` nor ``end`` has one.
 
         Raises:
             UnreachableError: a broker does not answer for ``offsetTimeout``, and in a stream no other broker

@@ -44,7 +44,7 @@ class Body:
 
     __slots__ = ()
 
-    # Pairs of wire name and property that Java also writes, as its classes have getters for them; never read.
+    # Pairs of wire name and property that Java writes because its classes have getters for them; never read.
     computed: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     def encode(self, *, java_keys: bool = False) -> bytes:
