@@ -1,4 +1,4 @@
-"""``orbitmq tls``: an authority of one's own, and certificates for servers and clients."""
+"""``orbitmq tls``: a certificate authority of your own, and its certificates for servers and clients."""
 
 from __future__ import annotations
 

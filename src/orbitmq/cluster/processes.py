@@ -27,7 +27,7 @@ from orbitmq.wire.addresses import joined
 MODULE = "orbitmq.cli.main"
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
-# Where clients of RocketMQ 5 look for a proxy.
+# The default port of RocketMQ's proxy, which clients of RocketMQ 5 connect to.
 GRPC_PORT = 8081
 
 

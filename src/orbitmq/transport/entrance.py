@@ -14,7 +14,7 @@ from orbitmq.transport.seats import Seats
 from orbitmq.wire.addresses import joined
 from orbitmq.wire.connection import TLS
 
-# How long a connection may take to its first byte where TLS is enforced: a client with TLS sends first.
+# The time that a connection has for its first byte if TLS is enforced: a client with TLS sends first.
 FIRST_SECONDS: Final = 10.0
 _FIRST_BYTES = 16 * 1024
 

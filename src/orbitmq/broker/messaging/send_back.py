@@ -1,4 +1,4 @@
-"""Messages that a consumer could not handle: delivered again later, or in the end a dead letter."""
+"""Takes back messages that a consumer could not handle: for a later delivery, or as dead letters."""
 
 from __future__ import annotations
 

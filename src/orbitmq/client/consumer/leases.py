@@ -33,7 +33,7 @@ DEAD_LETTER_LEVEL = -1
 RENEW_EVERY_S = 0.5
 """Seconds between two checks for leases that have to be renewed."""
 MOST_PER_REQUEST = 256
-"""Most acknowledgements in one request."""
+"""The most acknowledgements in one request."""
 AT_ONCE = Verdict(Ending.RETRY, delay_s=0.001)
 """Verdict on a message that is given back unhandled: one millisecond later any member may receive it."""
 
